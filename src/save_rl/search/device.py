@@ -1,0 +1,143 @@
+"""Tree search on the device: `mctx.search` with the paper's rules, inside a jitted program.
+
+mctx keeps, per node, the mean of the returns that passed through it, its reward and its discount;
+from these come the sums of returns that `search.rules` asks for. `prior_logits` carries Qθ (SAVE)
+or π (PUCT), -inf where an action is masked. The discount is 0 after a terminal step, so whatever
+mctx expands below a terminal node never reaches the values above it.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import mctx
+
+from save_rl.search import rules
+from save_rl.search.rules import TIE_TOLERANCE, Rule
+from save_rl.types import Array, Evaluator, SearchResult, Simulator
+
+
+class Node(NamedTuple):
+    """What a tree node of one lane remembers."""
+
+    state: Any
+    over: Array  # [] bool, the episode has ended here
+
+
+def root_noise(key: Array, policy: Array, fraction: float = 0.25) -> Array:
+    """Mix Dirichlet(1/n) noise over the n unmasked actions into a policy `[A]` (paper, A.3).
+
+    A symmetric Dirichlet whose concentrations add up to 1 is what the weights of a Dirichlet
+    process with concentration 1 leave on each action. So the sticks are broken by plain uniform
+    numbers; 64 of them leave less than float32 can see.
+    """
+    sticks = 64
+    stick_key, action_key = jax.random.split(key)
+    cuts = jax.random.uniform(stick_key, (sticks,), minval=1e-7, maxval=1.0)
+    left = jnp.concatenate([jnp.ones(1), jnp.cumprod(1 - cuts)[:-1]])
+    valid = policy > -jnp.inf
+    rank = jnp.cumsum(valid) - 1  # the how-manieth unmasked action this is
+    picks = jnp.floor(jax.random.uniform(action_key, (sticks,)) * valid.sum()).astype(rank.dtype)
+    noise = (cuts * left) @ (picks[:, None] == rank[None, :]).astype(cuts.dtype)
+    return jnp.where(valid, (1 - fraction) * policy + fraction * noise, -jnp.inf)
+
+
+def masked(env: Simulator, state: Any, prior: Array) -> Array:
+    """Set the prior `[A]` of the actions that the state does not allow to -inf."""
+    mask = getattr(env, "action_mask", None)
+    return prior if mask is None else jnp.where(mask(state), prior, -jnp.inf)
+
+
+def _node_values(tree: mctx.Tree, node: Array, rule: Rule) -> tuple[Array, Array, Array]:
+    """Prior, Q_k and visits of all actions of a node of an unbatched tree, each `[A]`."""
+    prior = tree.children_prior_logits[node]
+    visits = tree.children_visits[node]
+    mean = tree.children_rewards[node] + tree.children_discounts[node] * tree.children_values[node]
+    return prior, rules.action_value(rule, prior, visits * mean, visits), visits
+
+
+def _select(tree: mctx.Tree, node: Array, rule: Rule, c: float) -> Array:
+    """`argmax_a Q_k + U_k` at a node of an unbatched tree, ties at random."""
+    prior, value, visits = _node_values(tree, node, rule)
+    valid = prior > -jnp.inf
+    counts = jnp.sum(jnp.where(valid, rules.pseudo_visits(rule, visits), 0)).astype(prior.dtype)
+    spread = jnp.sqrt(counts if rule == Rule.PUCT else jnp.log(counts))
+    score = value + rules.exploration(rule, prior, visits, spread, c)
+    score = jnp.where(valid, score, -jnp.inf)
+    tied = score >= jnp.max(score) - TIE_TOLERANCE
+    priority = rules.tie_priority(
+        tree.extra_data,
+        (tree.node_visits[mctx.Tree.ROOT_INDEX] - 1).astype(jnp.uint32),
+        node.astype(jnp.uint32),
+        jnp.arange(prior.shape[0], dtype=jnp.uint32),
+    )
+    return jnp.argmax(jnp.where(tied, priority | 1, 0))
+
+
+def search(
+    env: Simulator,
+    states: Any,
+    evaluate: Evaluator,
+    *,
+    rule: Rule,
+    budget: int,
+    c: float,
+    discount: float,
+    seeds: Array,
+    key: Array | None = None,
+    noise: float = 0.0,
+    return_tree: bool = False,
+) -> SearchResult:
+    """Search from the states of `B` lanes of a JAX environment.
+
+    Args:
+        states: environment states with a leading axis `B`.
+        evaluate: maps states `[B]` to `(prior [B, A], value [B])` of new nodes, masked already.
+        seeds: `[B]` uint32, break ties.
+        key: JAX key, for root noise alone.
+        noise: share of Dirichlet noise in the prior of the roots (PUCT in training: 0.25).
+    """
+    prior, value = evaluate(states)
+    if noise > 0:
+        assert key is not None
+        prior = jax.vmap(root_noise, (0, 0, None))(
+            jax.random.split(key, prior.shape[0]), prior, noise
+        )
+    if budget == 0:
+        q_values = prior if rule == Rule.SAVE else jnp.where(prior > -jnp.inf, 0.0, -jnp.inf)
+        visits = jnp.zeros(prior.shape, jnp.int32)
+        return SearchResult(q_values, visits, visits > 0)
+
+    def recurrent_fn(params, rng_key, action, node):
+        del params, rng_key
+        state, reward, terminated, truncated = jax.vmap(env.step)(node.state, action)
+        del truncated  # time limits end real episodes; the search looks past them
+        new_prior, new_value = evaluate(state)
+        return mctx.RecurrentFnOutput(
+            reward=jnp.where(node.over, 0.0, reward).astype(new_value.dtype),
+            discount=jnp.where(terminated, 0.0, discount).astype(new_value.dtype),
+            prior_logits=new_prior,
+            value=jnp.where(node.over | terminated, 0.0, new_value),
+        ), Node(state, node.over | terminated)
+
+    def action_selection(rng_key, tree, node, depth=None):
+        del rng_key, depth
+        return _select(tree, node, rule, c)
+
+    tree = mctx.search(
+        params=(),
+        rng_key=jax.random.key(0),
+        root=mctx.RootFnOutput(
+            prior_logits=prior,
+            value=value,
+            embedding=Node(states, jnp.zeros(value.shape, jnp.bool_)),
+        ),
+        recurrent_fn=recurrent_fn,
+        root_action_selection_fn=action_selection,
+        interior_action_selection_fn=action_selection,
+        num_simulations=budget,
+        extra_data=jnp.asarray(seeds, jnp.uint32),
+    )
+    _, q_values, visits = jax.vmap(_node_values, (0, None, None))(tree, 0, rule)
+    q_values = jnp.where(prior > -jnp.inf, q_values, -jnp.inf)
+    return SearchResult(q_values, visits, visits > 0, tree if return_tree else None)
