@@ -103,22 +103,27 @@ class TightropeSimulator(Tightrope):
         return image
 
 
-def tightrope(
-    seed: int = 0, *, reward: str = "sparse", terminal: float = 95, simulator: bool = False
-) -> Tightrope:
-    """Draw a Tightrope: `terminal` % of the actions are fatal; `reward` is 'sparse' or 'dense'."""
+def tightrope_simulator(
+    seed: int = 0, *, reward: str = "sparse", terminal: float = 95
+) -> TightropeSimulator:
+    """Draw a Tightrope over NumPy: `terminal` % of the actions are fatal."""
     require(reward in ("sparse", "dense"), "--reward", repr(reward), "'sparse' or 'dense'")
     require(0 <= terminal <= 100, "--terminal", terminal, "a percentage from 0 to 100")
     rng = np.random.default_rng(seed)
     fatal = np.zeros((STATES, ACTIONS), np.int32)
     fatal[:, : round(ACTIONS * terminal / 100)] = 1
-    fatal = rng.permuted(fatal, axis=1)
-    observations = rng.standard_normal((STATES, FEATURES)).astype(np.float32)
     dense = reward == "dense"
-    return (TightropeSimulator if simulator else Tightrope)(
-        fatal,
-        observations,
-        np.float32(0.1 if dense else 0.0),
-        np.float32(0.0 if dense else 1.0),
-        np.int32(STATES - 1 if dense else 1),
+    return TightropeSimulator(
+        fatal=rng.permuted(fatal, axis=1),
+        observations=rng.standard_normal((STATES, FEATURES)).astype(np.float32),
+        step_reward=np.float32(0.1 if dense else 0.0),
+        goal_reward=np.float32(0.0 if dense else 1.0),
+        first_goal=np.int32(STATES - 1 if dense else 1),
     )
+
+
+def tightrope(seed: int = 0, *, reward: str = "sparse", terminal: float = 95) -> Tightrope:
+    """Draw the same Tightrope as a JAX environment."""
+    import jax.numpy as jnp
+
+    return Tightrope(*map(jnp.asarray, tightrope_simulator(seed, reward=reward, terminal=terminal)))

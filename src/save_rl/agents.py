@@ -1,0 +1,130 @@
+"""The agents of the paper as rows of settings (specification, section 4).
+
+A new agent is a new row here; the loops read the settings and know no names.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from save_rl.errors import unknown_name
+from save_rl.learning.schedules import Linear, constant
+from save_rl.search.rules import Rule
+
+
+@dataclass(frozen=True)
+class Agent:
+    """What distinguishes one agent from another."""
+
+    name: str
+    """Name on the command line."""
+    summary: str
+    """One line for lists."""
+    search: Rule | None = Rule.SAVE
+    """Search policy while training; None acts on Qθ alone."""
+    test_search: Rule = Rule.SAVE
+    """Search policy while testing."""
+    prior: Literal["q", "softmax-q", "policy", "none"] = "q"
+    """What the search starts from: Qθ, π = softmax(Qθ), a policy head, or nothing."""
+    value_loss: Literal["td", "return", "none"] = "td"
+    """L_Q: 1-step Q-learning, regression of V on the episode's return, or none."""
+    amortization_loss: Literal["cross-entropy", "l2", "visits", "none"] = "cross-entropy"
+    """L_A: how the search's result is regressed back."""
+    act: Literal["q", "visits", "threshold"] = "q"
+    """Final action: highest Q_MCTS among explored actions (ε-greedy in training); visit counts
+    (sampled in training, highest in tests); or as 'q', but a random unexplored action where no
+    explored one is worth more than 0 (UCT's variant, paper B.2)."""
+    root_noise: float = 0.0
+    """Share of Dirichlet noise in the root's prior while training (paper A.3)."""
+    beta_q: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
+    """Weight of L_Q."""
+    beta_a: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
+    """Weight of L_A."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether training changes anything."""
+        return self.value_loss != "none" or self.amortization_loss != "none"
+
+
+_SAVE = Agent("save", "SAVE: search starts from Qθ, its values are regressed back into Qθ")
+_TABLE = (
+    _SAVE,
+    replace(
+        _SAVE,
+        name="save-no-amortization",
+        summary="SAVE's search and Q-learning, but nothing regressed back",
+        amortization_loss="none",
+        beta_q=constant(1.0),
+        beta_a=constant(0.0),
+    ),
+    replace(
+        _SAVE,
+        name="save-l2",
+        summary="SAVE with the Euclidean distance as amortization loss",
+        amortization_loss="l2",
+        beta_a=Linear(0.0, 0.045, 5e4),  # paper C.3
+    ),
+    replace(
+        _SAVE,
+        name="save-no-q-learning",
+        summary="SAVE with an L2 amortization loss and no Q-learning",
+        value_loss="none",
+        amortization_loss="l2",
+        beta_q=constant(0.0),
+        beta_a=constant(0.025),  # paper C.3
+    ),
+    replace(
+        _SAVE,
+        name="save-puct",
+        summary="SAVE whose prior enters as the policy softmax(Qθ) of a PUCT search",
+        search=Rule.PUCT,
+        test_search=Rule.PUCT,
+        prior="softmax-q",
+    ),
+    Agent(
+        "q-learning",
+        "Q-learning without search; at test time SAVE's search on top of Qθ",
+        search=None,
+        amortization_loss="none",
+        beta_q=constant(1.0),
+        beta_a=constant(0.0),
+    ),
+    Agent(
+        "puct",
+        "AlphaZero-like: policy learned from visit counts, value from returns",
+        search=Rule.PUCT,
+        test_search=Rule.PUCT,
+        prior="policy",
+        value_loss="return",
+        amortization_loss="visits",
+        act="visits",
+        root_noise=0.25,  # paper A.3
+    ),
+    Agent(
+        "uct",
+        "Pure search with random rollouts; learns nothing",
+        search=None,
+        test_search=Rule.UCT,
+        prior="none",
+        value_loss="none",
+        amortization_loss="none",
+    ),
+    Agent(
+        "uct-threshold",
+        "UCT that leaves what it explored when none of it is worth more than 0",
+        search=None,
+        test_search=Rule.UCT,
+        prior="none",
+        value_loss="none",
+        amortization_loss="none",
+        act="threshold",
+    ),
+)
+AGENTS: dict[str, Agent] = {agent.name: agent for agent in _TABLE}
+
+
+def get_agent(name: str, option: str = "--agent") -> Agent:
+    """The agent of this name, or an error that names the nearest one."""
+    if name not in AGENTS:
+        raise unknown_name("agent", name, AGENTS, option)
+    return AGENTS[name]

@@ -1,0 +1,55 @@
+"""The paper's loss terms for one transition; callers vmap and average.
+
+Arguments follow the equations: `q` is Qθ(s, ·) `[A]`, -inf where an action is masked.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from save_rl.types import Array
+
+
+def td_target(reward: Array, discount: Array, next_q: Array) -> Array:
+    """`r + γ max_a Q_target(s', a)`; the discount is 0 after a terminal step."""
+    return reward + discount * jnp.max(jnp.where(discount > 0, next_q, 0.0))
+
+
+def td_loss(q: Array, action: Array, target: Array) -> Array:
+    """L_Q of 1-step Q-learning, `½ (target - Qθ(s, a))²`."""
+    return 0.5 * jnp.square(jax.lax.stop_gradient(target) - q[action])
+
+
+def return_loss(value: Array, monte_carlo_return: Array) -> Array:
+    """L_Q of PUCT (paper A.3), `½ (Vθ(s) - R)²`.
+
+    The paper prints the norm of the difference; squared, its minimum is the mean return that the
+    search needs rather than the median.
+    """
+    return 0.5 * jnp.square(monte_carlo_return - value)
+
+
+def cross_entropy(logits: Array, target: Array) -> Array:
+    """`-Σ_a p(a) log softmax(logits)(a)` over unmasked actions; `target` p is a constant `[A]`."""
+    valid = logits > -jnp.inf
+    log_p = jax.nn.log_softmax(logits)
+    return -jnp.sum(jnp.where(valid, jax.lax.stop_gradient(target) * log_p, 0.0))
+
+
+def amortization_loss(q: Array, q_mcts: Array, temperature: float = 1.0) -> Array:
+    """L_A (paper, section 3.3): cross-entropy between softmax(Q_MCTS/τ) and softmax(Qθ/τ)."""
+    target = jax.nn.softmax(jnp.where(q > -jnp.inf, q_mcts, -jnp.inf) / temperature)
+    return cross_entropy(q / temperature, target)
+
+
+def l2_amortization_loss(q: Array, q_mcts: Array) -> Array:
+    """The L2 variant (paper C.3): the Euclidean norm of `Q_MCTS - Qθ` over unmasked actions."""
+    valid = q > -jnp.inf
+    difference = jnp.where(valid, jax.lax.stop_gradient(q_mcts), 0.0) - jnp.where(valid, q, 0.0)
+    return safe_norm(difference)
+
+
+def safe_norm(x: Array) -> Array:
+    """Euclidean norm with gradient 0, not NaN, at 0."""
+    square = jnp.sum(jnp.square(x))
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)

@@ -1,0 +1,92 @@
+"""What a training run can be told, with the paper's values as defaults."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from save_rl.agents import get_agent
+from save_rl.errors import require
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Settings of one training run; every one of them is in `config.json`."""
+
+    env: str = "tightrope"
+    """Environment by name, or `package.module:factory`."""
+    agent: str = "save"
+    """Agent by name; `save-rl agents` lists them."""
+    episodes: int = 1_000_000  # paper B.3
+    """Episodes to train each seed for."""
+    budget: int = 10  # paper B.3
+    """Simulations per decision while training."""
+    seeds: tuple[int, ...] = (0,)
+    """Seeds; they train side by side, and each draws its own environment."""
+    env_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the environment."""
+    network: str = "mlp"
+    """`mlp`, or `table` where observations are state numbers."""
+    lanes: int = 64  # paper A, actors
+    """Episodes in progress at a time."""
+    c: float = 2.0  # paper A.2
+    """Exploration constant of the search."""
+    discount: float = 0.99  # not given; decided
+    """γ."""
+    learning_rate: float = 2e-4  # paper A.1
+    """Adam's learning rate."""
+    batch: int = 16  # paper A.1
+    """Transitions per update."""
+    replay: int = 4000  # paper A.1
+    """Transitions kept."""
+    min_replay: int = 100  # paper A.1
+    """Transitions before learning starts."""
+    replay_ratio: int = 4  # paper A.1
+    """How often each transition is replayed on average."""
+    target_period: int = 100  # paper A.1
+    """Updates between copies to the target network (made at the end of a lock-step)."""
+    chunk: int = 32
+    """Lock-steps per compiled call; a run can stop and resume between chunks."""
+    test_episodes: int = 0
+    """Test episodes at each line of metrics; 0 for none."""
+    test_budget: int = -1
+    """Budget of those tests; -1 for the training budget (0 for agents that train without search)."""
+
+    @property
+    def updates_per_step(self) -> int:
+        """Updates after each lock-step, so that the replay ratio holds."""
+        return self.lanes * self.replay_ratio // self.batch
+
+    def check(self) -> None:
+        """Refuse impossible settings before any work."""
+        agent = get_agent(self.agent)
+        require(
+            agent.learns, "--agent", repr(self.agent), "an agent that learns ('uct' only searches)"
+        )
+        require(self.episodes > 0, "--episodes", self.episodes, "at least 1")
+        require(self.budget >= 0, "--budget", self.budget, "0 or more")
+        require(self.budget > 0 or agent.act != "visits", "--budget", self.budget,
+                f"at least 1 for '{self.agent}', which acts on visit counts")  # fmt: skip
+        require(len(self.seeds) > 0, "--seeds", 0, "at least 1")
+        require(len(set(self.seeds)) == len(self.seeds), "--seeds", self.seeds, "different numbers")
+        require(min(self.seeds) >= 0, "--seed", min(self.seeds), "0 or more")
+        require(self.c >= 0, "--c", self.c, "0 or more")
+        require(0 <= self.discount <= 1, "--discount", self.discount, "between 0 and 1")
+        require(self.learning_rate > 0, "--learning-rate", self.learning_rate, "above 0")
+        require(self.batch > 0, "--batch", self.batch, "at least 1")
+        require(self.replay_ratio > 0, "--replay-ratio", self.replay_ratio, "at least 1")
+        require(
+            self.lanes > 0 and self.lanes * self.replay_ratio % self.batch == 0,
+            "--lanes",
+            self.lanes,
+            "positive, and lanes x replay-ratio a multiple of the batch "
+            f"({self.batch}), so that every lock-step is followed by whole updates",
+        )
+        require(
+            self.replay >= max(self.batch, self.min_replay, self.lanes),
+            "--replay",
+            self.replay,
+            f"at least {max(self.batch, self.min_replay, self.lanes)} (batch, min-replay, lanes)",
+        )
+        require(self.target_period > 0, "--target-period", self.target_period, "at least 1")
+        require(self.chunk > 0, "--chunk", self.chunk, "at least 1")
+        require(self.test_episodes >= 0, "--test-episodes", self.test_episodes, "0 or more")
+        require(self.test_budget >= -1, "--test-budget", self.test_budget, "-1 or more")
