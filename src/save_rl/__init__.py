@@ -1,0 +1,31 @@
+"""SAVE, "Search with Amortized Value Estimates" (Hamrick et al. 2020), for small search budgets.
+
+    import save_rl
+    run = save_rl.train("tightrope", agent="save", episodes=20_000, out="runs/first")
+    save_rl.evaluate("runs/first", budgets=(0, 10))
+
+Nothing heavy is imported before it is used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from save_rl import search
+    from save_rl.api import train
+    from save_rl.envs import make
+    from save_rl.evaluation import evaluate
+
+__version__ = "0.1.0"
+__all__ = ["evaluate", "make", "search", "train"]
+
+_HOMES = {"train": "save_rl.api", "make": "save_rl.envs", "evaluate": "save_rl.evaluation"}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "search":
+        return importlib.import_module("save_rl.search")
+    raise AttributeError(f"module 'save_rl' has no attribute '{name}'")

@@ -1,0 +1,86 @@
+"""Environments by name, or anybody's own by `package.module:factory`."""
+
+import importlib
+import inspect
+from typing import Any, NamedTuple
+
+from save_rl.errors import InputError, unknown_name
+from save_rl.types import Simulator
+
+
+class Entry(NamedTuple):
+    """A named environment: where its factory is, and a line for lists."""
+
+    factory: str
+    summary: str
+
+
+ENVIRONMENTS = {
+    "tightrope": Entry(
+        "save_rl.envs.tightrope:tightrope",
+        "a chain of 11 states where most of 100 actions are fatal; options: reward, terminal",
+    ),
+}
+
+
+def _factory(env: str) -> Any:
+    """Import `package.module:factory`."""
+    module_name, _, name = env.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"ENV: '{module_name}' can't be imported ({error}).") from error
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise InputError(f"ENV: module '{module_name}' has no '{name}'.") from None
+
+
+def make(env: str, seed: int = 0, **options: Any) -> Simulator:
+    """Build an environment.
+
+    A factory that takes `seed` draws its tables from it, so that every training seed has its own.
+    """
+    if env not in ENVIRONMENTS and ":" not in env:
+        raise unknown_name("environment", env, ENVIRONMENTS, "ENV")
+    factory = _factory(ENVIRONMENTS[env].factory if env in ENVIRONMENTS else env)
+    parameters = inspect.signature(factory).parameters
+    anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    for name in options:
+        if name not in parameters and not anything:
+            raise unknown_name("option", name, set(parameters) - {"seed"}, "--env-options")
+    if "seed" in parameters:
+        options = {"seed": seed, **options}
+    return factory(**options)
+
+
+def check_jax_environment(env: Simulator, name: str) -> None:
+    """Refuse what the jitted loop can't run, in one sentence, before any work."""
+    import jax
+    import jax.numpy as jnp
+
+    for method in ("num_actions", "reset", "step", "observe"):
+        if not hasattr(env, method):
+            raise InputError(f"ENV: '{name}' has no '{method}'; an environment needs it.")
+    key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
+    try:
+        state = jax.eval_shape(env.reset, key)
+        action = jax.ShapeDtypeStruct((), jnp.int32)
+        after, reward, terminated, truncated = jax.eval_shape(env.step, state, action)
+        observation = jax.eval_shape(env.observe, state)
+    except Exception as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"ENV: '{name}' is not a JAX environment ({first}).") from error
+
+    def shapes(tree: Any) -> Any:
+        return jax.tree.map(lambda x: x.shape, tree)
+
+    if shapes(after) != shapes(state):
+        raise InputError(f"ENV: '{name}'.step changes the structure or shapes of the state.")
+    for what, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+        if value.shape != ():
+            raise InputError(
+                f"ENV: '{name}'.step returns a {what} of shape {value.shape}, not a single number."
+            )
+    if not hasattr(observation, "shape"):
+        raise InputError(f"ENV: '{name}'.observe must return a single array.")

@@ -27,6 +27,7 @@ from save_rl.types import Array, Simulator
 class Stats(NamedTuple):
     """Sums since the last line of metrics, per seed."""
 
+    steps: Array
     episodes: Array
     return_sum: Array
     return_min: Array
@@ -53,17 +54,16 @@ class SeedState(NamedTuple):
     episode_return: Array  # [lanes]
     length: Array  # [] running estimate of the length of an episode
     episodes: Array  # []
+    steps: Array  # [] lock-steps
+    updates: Array  # []
     learner: Learner
     replay: Replay
     stats: Stats
 
 
 def no_stats() -> Stats:
-    zero = jnp.zeros(())
-    return Stats(
-        jnp.zeros((), jnp.int32), zero, zero + jnp.inf, zero - jnp.inf, zero, zero,
-        jnp.zeros((), jnp.int32),
-    )  # fmt: skip
+    none, zero = jnp.zeros((), jnp.int32), jnp.zeros(())
+    return Stats(none, none, zero, zero + jnp.inf, zero - jnp.inf, zero, zero, none)
 
 
 def is_array(x: Any) -> bool:
@@ -81,18 +81,28 @@ def stack_envs(envs: list[Simulator]) -> tuple[Any, Any]:
 class Program:
     """The compiled functions of one set of settings, over all its seeds at once."""
 
-    def __init__(self, settings: TrainSettings, envs: list[Simulator]):
+    def __init__(
+        self, settings: TrainSettings, envs: list[Simulator], options: dict[str, str] | None = None
+    ):
+        """options: for the compiler, see `devices.compiler_options`."""
         self.settings = settings
         self.agent: Agent = get_agent(settings.agent)
         self.env_arrays, self._env_static = stack_envs(envs)
         value_head = self.agent.prior == "policy"
+        self._value_head = value_head
         network = make_network(settings.network, envs[0], jax.random.PRNGKey(0), value_head)
         self._network_static = eqx.partition(network, is_array)[1]
-        self._value_head = value_head
         self.optimiser = optax.adam(settings.learning_rate)  # paper A.1, TensorFlow's defaults
-        over_seeds = jax.vmap(self._chunk, in_axes=(0, 0, None))
-        self.chunk: Callable[..., Any] = jax.jit(over_seeds, donate_argnums=1)
+        self.chunk: Callable[..., SeedState] = jax.jit(
+            jax.vmap(self._chunk, in_axes=(0, 0, None, None)),
+            donate_argnums=1,
+            compiler_options=options,
+        )
         self.initial: Callable[..., SeedState] = jax.jit(jax.vmap(self._initial))
+        self.forget_stats: Callable[..., SeedState] = jax.jit(
+            lambda state: state._replace(stats=jax.vmap(lambda _: no_stats())(state.steps)),
+            donate_argnums=0,
+        )
 
     def env(self, arrays: Any) -> Simulator:
         return eqx.combine(arrays, self._env_static)
@@ -126,16 +136,26 @@ class Program:
             episode_return=lanes,
             length=jnp.ones(()),
             episodes=jnp.zeros((), jnp.int32),
+            steps=jnp.zeros((), jnp.int32),
+            updates=jnp.zeros((), jnp.int32),
             learner=Learner(params, params, self.optimiser.init(params)),
             replay=replay.empty(example, s.replay),
             stats=no_stats(),
         )
 
-    def _chunk(self, env_arrays: Any, state: SeedState, step: Array) -> SeedState:
-        """`settings.chunk` lock-steps of one seed; `step` lock-steps were made before."""
+    def _chunk(
+        self, env_arrays: Any, state: SeedState, step: Array, episodes: Array
+    ) -> SeedState:
+        """`settings.chunk` lock-steps of one seed; `step` lock-steps were made before.
+
+        A seed that has had its `episodes` stays as it is, so what a seed learns does not depend on
+        the seeds beside it.
+        """
         env = self.env(env_arrays)
         steps = step + jnp.arange(self.settings.chunk)
-        return jax.lax.scan(lambda s, t: (self._lock_step(env, s, t), None), state, steps)[0]
+        after = jax.lax.scan(lambda s, t: (self._lock_step(env, s, t), None), state, steps)[0]
+        finished = state.episodes >= episodes
+        return jax.tree.map(lambda old, new: jnp.where(finished, old, new), state, after)
 
     def _lock_step(self, env: Simulator, state: SeedState, step: Array) -> SeedState:
         key, act_key, reset_key, learn_key = jax.random.split(state.key, 4)
@@ -191,6 +211,7 @@ class Program:
         mean_length = jnp.sum(jnp.where(over, episode_step, 0)) / jnp.maximum(finished, 1)
         stats = state.stats
         stats = stats._replace(
+            steps=stats.steps + 1,
             episodes=stats.episodes + finished,
             return_sum=stats.return_sum + jnp.sum(jnp.where(over, episode_return, 0.0)),
             return_min=jnp.minimum(
@@ -206,6 +227,7 @@ class Program:
             episode_return=jnp.where(over, 0.0, episode_return),
             length=typical_length(state.length, finished, mean_length),
             episodes=state.episodes + finished,
+            steps=state.steps + 1,
             stats=stats,
         )
         return state, transitions, over
@@ -279,4 +301,8 @@ class Program:
             loss_a=stats.loss_a + active * jnp.sum(loss_a),
             updates=stats.updates + active * s.updates_per_step,
         )
-        return state._replace(learner=Learner(params, target, optimiser), stats=stats)
+        return state._replace(
+            learner=Learner(params, target, optimiser),
+            updates=state.updates + active * s.updates_per_step,
+            stats=stats,
+        )

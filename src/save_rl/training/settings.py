@@ -1,7 +1,9 @@
 """What a training run can be told, with the paper's values as defaults."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from save_rl.agents import get_agent
 from save_rl.errors import require
@@ -11,7 +13,7 @@ from save_rl.errors import require
 class TrainSettings:
     """Settings of one training run; every one of them is in `config.json`."""
 
-    env: str = "tightrope"
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = "tightrope"
     """Environment by name, or `package.module:factory`."""
     agent: str = "save"
     """Agent by name; `save-rl agents` lists them."""
@@ -19,9 +21,9 @@ class TrainSettings:
     """Episodes to train each seed for."""
     budget: int = 10  # paper B.3
     """Simulations per decision while training."""
-    seeds: tuple[int, ...] = (0,)
+    seeds: Annotated[tuple[int, ...], tyro.conf.arg(name="seed")] = (0,)
     """Seeds; they train side by side, and each draws its own environment."""
-    env_options: dict[str, Any] = field(default_factory=dict)
+    env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment."""
     network: str = "mlp"
     """`mlp`, or `table` where observations are state numbers."""

@@ -1,0 +1,45 @@
+"""The Python door to training, with the names and defaults of the command line."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from save_rl.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from save_rl.training.loop import TrainResult
+
+
+def default_out(settings: TrainSettings) -> Path:
+    """Where a run goes when nobody says: `runs/ENV-AGENT-SEED`."""
+    env = settings.env.replace(":", ".").replace("/", "-")
+    return Path("runs") / f"{env}-{settings.agent}-{settings.seeds[0]}"
+
+
+def train(
+    env: str = "tightrope",
+    *,
+    agent: str = "save",
+    out: str | Path | None = None,
+    seed: int | tuple[int, ...] = 0,
+    resume: bool = False,
+    device: str = "auto",
+    checkpoint_seconds: float = 60.0,
+    progress: bool = True,
+    **settings: Any,
+) -> "TrainResult":
+    """Train an agent and leave a run directory; see `TrainSettings` for everything else to set.
+
+    Several seeds, `seed=(0, 1, 2)`, train side by side in one compiled program.
+    """
+    from save_rl.training.loop import train as run
+
+    seeds = (seed,) if isinstance(seed, int) else tuple(seed)
+    full = TrainSettings(env=env, agent=agent, seeds=seeds, **settings)
+    return run(
+        full,
+        Path(out) if out is not None else default_out(full),
+        resume=resume,
+        device=device,
+        checkpoint_seconds=checkpoint_seconds,
+        progress=progress,
+    )

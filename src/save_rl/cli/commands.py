@@ -1,0 +1,294 @@
+"""The commands of `save-rl` as dataclasses: a field is an option, its docstring the help."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import tyro
+
+from save_rl.api import default_out
+from save_rl.errors import InputError
+from save_rl.training.settings import TrainSettings
+
+
+class Command(Protocol):
+    def run(self) -> None: ...
+
+
+def read_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read `name=value` pairs; values are numbers, true, false or text."""
+    options = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"--env-options: '{pair}' is not possible; write name=value.")
+        try:
+            options[name] = json.loads(text)
+        except ValueError:
+            options[name] = text
+    return options
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an agent and leave a run directory."""
+
+    settings: tyro.conf.OmitArgPrefixes[TrainSettings]
+    env_options: tuple[str, ...] = ()
+    """Options of the environment, as name=value (tightrope: reward=dense terminal=50)."""
+    out: Path | None = None
+    """Folder of the run; default runs/ENV-AGENT-SEED."""
+    resume: bool = False
+    """Go on with the run in --out."""
+    device: str = "auto"
+    """auto, cpu or gpu."""
+    checkpoint_seconds: float = 60.0
+    """Seconds between checkpoints."""
+
+    def run(self) -> None:
+        from dataclasses import replace
+
+        from save_rl.training.loop import train
+
+        settings = replace(self.settings, env_options=read_options(self.env_options))
+        out = self.out or default_out(settings)
+        result = train(
+            settings, out, resume=self.resume, device=self.device,
+            checkpoint_seconds=self.checkpoint_seconds,
+        )  # fmt: skip
+        last = result.metrics[-1]
+        print(f"{out}: {last['episodes']:,.0f} episodes, reward {last.get('return_mean', 0):.3f}")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Test a run at several search budgets; writes evaluation.csv into its folder."""
+
+    run_or_env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """Folder of a run; or an environment, with --agent uct, which learns nothing."""
+    budgets: tuple[int, ...] = (0, 5, 10, 20, 50)
+    """Simulations per decision."""
+    episodes: int = 100
+    """Test episodes per budget."""
+    agent: str | None = None
+    """An agent that learns nothing, to test on an environment."""
+    seed: int = 0
+    """Seed of the environment, with --agent."""
+    env_options: tuple[str, ...] = ()
+    """Options of the environment, with --agent."""
+    out: Path | None = None
+    """Where to write the table; default DIR/evaluation.csv (evaluation.csv with --agent)."""
+    device: str = "auto"
+    """auto, cpu or gpu."""
+
+    def run(self) -> None:
+        from rich.console import Console
+
+        from save_rl.evaluation import (
+            check_evaluation, evaluate_program, evaluate_search, load_run, write_evaluation,
+        )  # fmt: skip
+        from save_rl.report.plots import budget_table
+        from save_rl.training.devices import select_device
+        from save_rl.training.loop import warn
+
+        check_evaluation(self.budgets, self.episodes)
+        import jax
+        import numpy as np
+
+        with jax.default_device(select_device(self.device)):
+            if self.agent is not None:
+                name, seeds = self.agent, (self.seed,)
+                out = self.out or Path("evaluation.csv")
+                results = evaluate_search(
+                    self.run_or_env, self.agent, self.budgets, self.episodes, seed=self.seed,
+                    **read_options(self.env_options),
+                )  # fmt: skip
+            else:
+                folder = Path(self.run_or_env)
+                program, params = load_run(folder, warn)
+                name, seeds = program.settings.agent, program.settings.seeds
+                out = self.out or folder / "evaluation.csv"
+                results = evaluate_program(program, params, self.budgets, self.episodes)
+        write_evaluation(out, results, seeds)
+        cells = {
+            r.budget: (float(r.returns.mean()), float(r.returns.std() / np.sqrt(r.returns.size)))
+            for r in results
+        }
+        Console().print(budget_table({name: cells}, f"Test reward, {self.episodes} episodes"))
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _finish(claims: Any, out: Path) -> None:
+    from rich.console import Console
+
+    from save_rl.report.claims import print_claims
+
+    print_claims(claims, Console())
+    print(f"results.csv, figure.png and claims.json are in {out}")
+
+
+def _command_line() -> str:
+    return " ".join(["save-rl", *sys.argv[1:]])
+
+
+@dataclass(frozen=True)
+class TightropeTabular:
+    """Figure 2a-c: four agents with tables. The scale sets the axes; an axis given here wins."""
+
+    scale: str = "small"
+    """smoke (seconds), small (a minute), paper (the whole grid)."""
+    out: Path = Path("runs/tightrope-tabular")
+    """Folder for the results."""
+    resume: bool = False
+    """Go on with the experiment in --out."""
+    reward: tuple[str, ...] | None = None
+    """dense, sparse."""
+    terminal: tuple[float, ...] | None = None
+    """Percentages of terminal actions."""
+    budgets: tuple[int, ...] | None = None
+    """Simulations per decision."""
+    agents: tuple[str, ...] | None = None
+    """Agents."""
+    seeds: int | None = None
+    """Number of seeds."""
+    episodes: int | None = None
+    """Training episodes."""
+
+    def run(self) -> None:
+        from save_rl.experiments.tightrope_tabular import run
+
+        axes = _given(
+            reward=self.reward, terminal=self.terminal, budgets=self.budgets, agents=self.agents,
+            seeds=self.seeds, episodes=self.episodes,
+        )  # fmt: skip
+        _finish(run(self.scale, axes, self.out, self.resume, _command_line()), self.out)
+
+
+@dataclass(frozen=True)
+class TightropeNetwork:
+    """Figure 2d: learning curves with networks. The scale sets the axes; an axis given wins."""
+
+    scale: str = "small"
+    """smoke (a minute), small (3 seeds, 1e5 episodes), paper (10 seeds, 1e6 episodes)."""
+    out: Path = Path("runs/tightrope-network")
+    """Folder for the results."""
+    resume: bool = False
+    """Go on with the experiment in --out."""
+    device: str = "auto"
+    """auto, cpu or gpu."""
+    agents: tuple[str, ...] | None = None
+    """Agents."""
+    seeds: int | None = None
+    """Number of seeds."""
+    episodes: int | None = None
+    """Training episodes."""
+    budget: int | None = None
+    """Simulations per decision."""
+    terminal: float | None = None
+    """Percentage of terminal actions."""
+    reward: str | None = None
+    """sparse or dense."""
+
+    def run(self) -> None:
+        from save_rl.experiments.tightrope_network import run
+
+        axes = _given(
+            agents=self.agents, seeds=self.seeds, episodes=self.episodes, budget=self.budget,
+            terminal=self.terminal, reward=self.reward,
+        )  # fmt: skip
+        claims = run(self.scale, axes, self.out, self.resume, _command_line(), self.device)
+        _finish(claims, self.out)
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Reproduce a figure of the paper: results.csv, figure.png and claims.json."""
+
+    experiment: (
+        Annotated[TightropeTabular, tyro.conf.subcommand("tightrope-tabular", prefix_name=False)]
+        | Annotated[TightropeNetwork, tyro.conf.subcommand("tightrope-network", prefix_name=False)]
+    )
+
+    def run(self) -> None:
+        self.experiment.run()
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A minute of SAVE on Tightrope: live progress, a table, a picture."""
+
+    out: Path = Path("runs/demo")
+    """Folder for the runs and curve.png; an earlier demo there is replaced."""
+    episodes: int = 12_000
+    """Training episodes of each agent."""
+
+    def run(self) -> None:
+        from save_rl.errors import require
+        from save_rl.experiments.demo import run
+
+        require(self.episodes > 0, "--episodes", self.episodes, "at least 1")
+        run(self.out, self.episodes)
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the environments."""
+
+    def run(self) -> None:
+        from save_rl.envs import ENVIRONMENTS
+
+        _print_list({name: entry.summary for name, entry in ENVIRONMENTS.items()})
+
+
+@dataclass(frozen=True)
+class Agents:
+    """List the agents."""
+
+    def run(self) -> None:
+        from save_rl.agents import AGENTS
+
+        _print_list({name: agent.summary for name, agent in AGENTS.items()})
+
+
+@dataclass(frozen=True)
+class Experiments:
+    """List the experiments."""
+
+    def run(self) -> None:
+        from save_rl.experiments import EXPERIMENTS
+
+        _print_list({name: f"{e.paper}: {e.summary}" for name, e in EXPERIMENTS.items()})
+
+
+def _print_list(lines: dict[str, str]) -> None:
+    width = max(map(len, lines))
+    for name, line in lines.items():
+        print(f"{name:<{width}}  {line}")
+
+
+COMMANDS: dict[str, Any] = {
+    "train": Train,
+    "evaluate": Evaluate,
+    "reproduce": Reproduce,
+    "demo": Demo,
+    "envs": Envs,
+    "agents": Agents,
+    "experiments": Experiments,
+}
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """The command that these arguments ask for."""
+    return tyro.extras.subcommand_cli_from_dict(
+        COMMANDS,
+        prog="save-rl",
+        description="Search with Amortized Value Estimates, for small search budgets.",
+        args=list(arguments),
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+    )

@@ -1,0 +1,59 @@
+"""Our simulators as Gymnasium environments; `gymnasium.make("save_rl/Tightrope-v0")`."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from save_rl.envs.tightrope import tightrope_simulator
+from save_rl.types import Simulator
+
+
+class SimulatorEnv(gymnasium.Env[np.ndarray, np.int64]):
+    """A simulator as a Gymnasium environment; `render` draws the current state."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  # Gymnasium's name
+
+    def __init__(self, simulator: Simulator, render_mode: str | None = None):
+        self.simulator = simulator
+        self.render_mode = render_mode
+        self._state = simulator.reset(0)
+        example = np.asarray(simulator.observe(self._state))
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, example.shape, np.float32)
+        self.action_space = gymnasium.spaces.Discrete(simulator.num_actions)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._state = self.simulator.reset(int(self.np_random.integers(2**31)))
+        return self._observation(), {}
+
+    def step(
+        self, action: np.int64
+    ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._state, reward, terminated, truncated = self.simulator.step(self._state, int(action))
+        return self._observation(), float(reward), bool(terminated), bool(truncated), {}
+
+    def render(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        draw = getattr(self.simulator, "render", None)
+        return draw(self._state) if self.render_mode == "rgb_array" and draw else None
+
+    def _observation(self) -> np.ndarray:
+        return np.array(self.simulator.observe(self._state), np.float32)
+
+
+def tightrope_env(
+    render_mode: str | None = None, layout: int = 0, reward: str = "sparse", terminal: float = 95
+) -> SimulatorEnv:
+    """`save_rl/Tightrope-v0`: 100 actions, 50 numbers to see, see `envs.tightrope` for the rules.
+
+    `layout` draws which actions are fatal; `terminal` is their percentage; `reward` is 'sparse' (1
+    at the episode's goal) or 'dense' (0.1 per safe step).
+    """
+    return SimulatorEnv(tightrope_simulator(layout, reward=reward, terminal=terminal), render_mode)
+
+
+def register() -> None:
+    """Called by Gymnasium when it is imported (entry point `gymnasium.envs`)."""
+    gymnasium.register("save_rl/Tightrope-v0", entry_point="save_rl.envs.gym:tightrope_env")

@@ -1,0 +1,56 @@
+"""A minute of SAVE: three agents learn Tightrope, a table and a picture say how it went."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+AGENTS = ("save", "q-learning", "puct")
+EPISODES = 12_000
+BUDGETS = (0, 5, 10, 20)
+TESTS = 200
+
+
+def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, Any]:
+    """Train, test at several budgets, print the table and write `curve.png`.
+
+    The folder of an earlier demo is replaced.
+    """
+    from rich.console import Console
+
+    from save_rl.errors import InputError
+    from save_rl.evaluation import evaluate_program
+    from save_rl.report.plots import budget_table, curve_figure
+    from save_rl.training.loop import train
+    from save_rl.training.settings import TrainSettings
+
+    console = Console()
+    if out.exists():
+        known = {*AGENTS, "curve.png"}
+        if not out.is_dir() or any(path.name not in known for path in out.iterdir()):
+            raise InputError(f"--out: '{out}' holds something else than a demo.")
+        shutil.rmtree(out)
+    console.print(
+        "Tightrope: 11 states, 100 actions each, 95 of them fatal; reward 1 only at the goal.\n"
+        f"Three agents learn it for {episodes:,} episodes with at most 10 simulations a step."
+    )
+    curves, table = {}, {}
+    for agent in AGENTS:
+        settings = TrainSettings(agent=agent, episodes=episodes, test_episodes=tests)
+        result = train(settings, out / agent, label=f"{agent:<10}")
+        rows = result.metrics
+        curves[agent] = ([r["episodes"] for r in rows], [r["test_return"] for r in rows])
+        tested = evaluate_program(result.program, result.state.learner.params, BUDGETS, tests)
+        table[agent] = {
+            t.budget: (float(t.returns.mean()), float(t.returns.std() / np.sqrt(tests)))
+            for t in tested
+        }
+    title = f"Test reward after {episodes:,} episodes, {tests} test episodes, seed 0"
+    console.print(budget_table(table, title))
+    curve_figure(
+        curves, out / "curve.png", title="Tightrope, sparse reward, 95 % of actions fatal",
+        x_label="Training episodes", y_label="Test reward",
+    )  # fmt: skip
+    console.print(f"The learning curves are in {out / 'curve.png'}")
+    return table

@@ -1,0 +1,72 @@
+"""The folder of a reproduction: its settings, and what makes it safe to go on after a stop."""
+
+import json
+import os
+import platform
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from save_rl.errors import InputError, require
+from save_rl.experiments import SCALES
+from save_rl.report.files import write_atomically
+
+
+def check_scale(scale: str) -> None:
+    """Refuse a scale that does not exist."""
+    require(scale in SCALES, "--scale", repr(scale), "'smoke', 'small' or 'paper'")
+
+
+def open_folder(out: Path, experiment: str, axes: Any, resume: bool) -> None:
+    """Prepare the folder of an experiment with these axes (a dataclass).
+
+    A folder that holds another experiment, or other axes, is refused.
+    """
+    settings = json.loads(json.dumps({"experiment": experiment, "axes": asdict(axes)}))
+    path = out / "experiment.json"
+    if resume:
+        try:
+            before = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise InputError(f"--resume: '{out}' holds no experiment.") from None
+        except ValueError:
+            raise InputError(f"--resume: '{path}' can't be read.") from None
+        for name, value in settings["axes"].items():
+            old = before.get("axes", {}).get(name)
+            if before.get("experiment") != experiment or old != value:
+                raise InputError(
+                    f"--resume: '{out}' was started with --{name.replace('_', '-')} {old}, not "
+                    f"{value}; repeat its settings or choose another --out."
+                )
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(
+            f"--out: '{out}' is not empty; choose another folder, or add --resume if it holds this "
+            "experiment."
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(settings, indent=2) + "\n")
+
+
+def write_provenance(out: Path, command: str, device: str, started: float) -> None:
+    """Write `provenance.json`: command, hardware and wall time of the sitting that ended it."""
+    facts = {
+        "command": command,
+        "device": device,
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "wall_time_s": round(time.monotonic() - started, 1),
+    }
+    write_atomically(out / "provenance.json", json.dumps(facts, indent=2) + "\n")
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

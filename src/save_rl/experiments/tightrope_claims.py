@@ -1,0 +1,205 @@
+"""What the paper says of Tightrope (section 4.1, B.2, B.3), tested on measured rows."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from save_rl.report.claims import AT_LEAST, Claim, compare
+from save_rl.report.results import Row, select, values
+from save_rl.report.statistics import greater_p
+
+_SECTION = "section 4.1, Fig. 2a-c"
+SOLVED = 0.95  # median test reward from which a setting counts as solved
+
+
+def _present(rows: Sequence[Row], name: str) -> list[Any]:
+    return sorted({row[name] for row in rows})  # type: ignore[type-var]
+
+
+def _all_greater(
+    id: str, claim: str, where: str, pairs: list[tuple[str, np.ndarray, np.ndarray]],
+    names: tuple[str, str], note: str = "",
+) -> Claim:  # fmt: skip
+    """A claim that the first sample is larger in every one of several settings.
+
+    Holds when it is at 5 % in each of them; `p_value` is the largest of them.
+    """
+    pairs = [(setting, a, b) for setting, a, b in pairs if len(a) and len(b)]
+    seeds = min((min(len(a), len(b)) for _, a, b in pairs), default=0)
+    measured = "; ".join(
+        f"{setting}: {np.median(a):.2f} against {np.median(b):.2f}" for setting, a, b in pairs
+    )
+    measured = f"{names[0]} against {names[1]}, medians: {measured or 'not measured'}"
+    if seeds < AT_LEAST:
+        return Claim(id, claim, where, measured, None, seeds, None, _too_few(seeds))
+    p_values = [greater_p(a, b) for _, a, b in pairs]
+    return Claim(id, claim, where, measured, max(p_values) < 0.05, seeds, max(p_values), note)
+
+
+def _too_few(seeds: int) -> str:
+    return f"{seeds} seeds; at least {AT_LEAST} are needed to tell."
+
+
+def _medians(rows: Sequence[Row], agent: str, reward: str) -> tuple[dict[str, float], int]:
+    """Median test reward of every setting of an agent, and the seeds behind each."""
+    medians, seeds = {}, 0
+    for terminal in _present(rows, "terminal"):
+        for budget in _present(rows, "budget"):
+            sample = values(rows, agent=agent, reward=reward, terminal=terminal, budget=budget)
+            if len(sample):
+                medians[f"{terminal:g} % at {budget}"] = float(np.median(sample))
+                seeds = len(sample)
+    return medians, seeds
+
+
+def _solves(
+    id: str, claim: str, medians: dict[str, float], seeds: int, enough: Callable[[int, int], bool]
+) -> Claim:
+    """A claim about how many settings have a median of at least SOLVED."""
+    failed = [f"{name}: {value:.2f}" for name, value in medians.items() if value < SOLVED]
+    solved = len(medians) - len(failed)
+    measured = f"{solved} of {len(medians)} settings have a median of at least {SOLVED}"
+    if failed:
+        measured += f"; not {', '.join(failed)}"
+    if seeds < AT_LEAST or not medians:
+        return Claim(id, claim, _SECTION, measured, None, seeds, None, _too_few(seeds))
+    return Claim(id, claim, _SECTION, measured, enough(solved, len(medians)), seeds)
+
+
+def _known_number(rows: Sequence[Row], agent: str, expected: float) -> Claim:
+    sample = values(rows, agent=agent, reward="dense", terminal=95, budget=10)
+    id, claim = f"{agent}-dense-95-10", f"{agent}, dense, 95 %, budget 10: median {expected}"
+    if len(sample) < AT_LEAST:
+        return Claim(id, claim, "B.2", "not measured", None, len(sample), None,
+                     _too_few(len(sample)))  # fmt: skip
+    median = float(np.median(sample))
+    near = abs(median - expected) <= 0.01 + 1e-9
+    return Claim(id, claim, "B.2", f"median {median:.4f}", near, len(sample), None,
+                 "Holds within 0.01 of the printed number.")  # fmt: skip
+
+
+def tabular_claims(rows: Sequence[Row]) -> list[Claim]:
+    """The claims that Figure 2a-c and its text make."""
+
+    def get(agent: str, reward: str, terminal: float, budget: int) -> np.ndarray:
+        return values(rows, agent=agent, reward=reward, terminal=terminal, budget=budget)
+
+    terminals, budgets = _present(rows, "terminal"), _present(rows, "budget")
+    hard = [t for t in terminals if t >= 95]
+    small = [b for b in budgets if b <= 10]
+    lowest, highest = budgets[0], budgets[-1]
+
+    def versus(a: str, b: str, reward_a: str, reward_b: str) -> list[Any]:
+        return [
+            (f"{t:g} % at {k}", get(a, reward_a, t, k), get(b, reward_b, t, k))
+            for t in hard for k in small
+        ]  # fmt: skip
+
+    converge = {}
+    for agent in ("save", "puct"):
+        for reward in ("dense", "sparse"):
+            medians, _ = _medians(select(rows, budget=highest), agent, reward)
+            converge |= {f"{agent} {reward} {name}": value for name, value in medians.items()}
+    few = min((len(values(rows, agent=a, reward="dense", terminal=terminals[0], budget=highest))
+               for a in ("save", "puct")), default=0)  # fmt: skip
+    gains = [
+        float(np.median(get("q-learning", r, t, highest)) - np.median(get("q-learning", r, t, lowest)))
+        for r in _present(rows, "reward") for t in terminals if len(get("q-learning", r, t, highest))
+    ]  # fmt: skip
+    q_seeds = len(get("q-learning", _present(rows, "reward")[0], terminals[0], highest))
+    enough = q_seeds >= AT_LEAST and highest > lowest
+    return [
+        _known_number(rows, "uct", 0.07),
+        _known_number(rows, "uct-threshold", 0.08),
+        compare(
+            "uct-threshold-helps",
+            "choosing an unexplored action when none is worth more than 0 improves UCT",
+            "B.2 (p = 0.02)",
+            get("uct-threshold", "dense", 95, 10), get("uct", "dense", 95, 10),
+            names=("threshold", "plain"), note="Dense, 95 %, budget 10.",
+        ),  # fmt: skip
+        _solves("save-solves-dense", "SAVE solves all of the dense settings",
+                *_medians(rows, "save", "dense"), lambda solved, of: solved == of),
+        _solves("save-solves-most-sparse", "SAVE solves most of the sparse settings",
+                *_medians(rows, "save", "sparse"), lambda solved, of: solved > of / 2),
+        _all_greater(
+            "puct-struggles",
+            "with small budgets and many terminal actions PUCT falls behind SAVE when sparse",
+            _SECTION, versus("save", "puct", "sparse", "sparse"), ("SAVE", "PUCT"),
+        ),
+        _all_greater(
+            "puct-worse-when-sparse", "there PUCT struggles especially with sparse rewards",
+            _SECTION, versus("puct", "puct", "dense", "sparse"), ("dense", "sparse"),
+            "Both rewards are at most 1 for a whole chain.",
+        ),
+        _solves("both-converge", f"with a large budget ({highest}) PUCT and SAVE both solve it",
+                converge, few, lambda solved, of: solved == of),
+        _all_greater(
+            "brute-force-is-hard", "UCT without learning falls behind SAVE at small budgets",
+            _SECTION,
+            versus("save", "uct", "dense", "dense") + versus("save", "uct", "sparse", "sparse"),
+            ("SAVE", "UCT"),
+        ),
+        _all_greater(
+            "q-learning-slow-when-sparse",
+            "Q-learning has not converged after 500 episodes when rewards are sparse",
+            _SECTION, versus("save", "q-learning", "sparse", "sparse"), ("SAVE", "Q-learning"),
+        ),
+        Claim(
+            "search-hardly-helps-q-learning",
+            "search at test time does not substantially improve Q-learning", _SECTION,
+            f"median gain from budget {lowest} to {highest}: "
+            + (f"{np.median(gains):.3f} over {len(gains)} settings, at most {max(gains):.3f}"
+               if gains else "not measured"),
+            bool(np.median(gains) < 0.1) if enough else None, q_seeds, None,
+            "Holds if the median gain over settings is below 0.1."
+            if enough else "Too few seeds, or one budget alone.",
+        ),
+    ]  # fmt: skip
+
+
+def network_claims(rows: Sequence[Row]) -> list[Claim]:
+    """The claims that Figure 2d and its text make."""
+    where = "section 4.1, Fig. 2d"
+
+    def get(agent: str, metric: str) -> np.ndarray:
+        return values(rows, agent=agent, metric=metric)
+
+    budget = int(_present(rows, "budget")[-1])
+    final = {agent: get(agent, "final_test_reward") for agent in ("save", "q-learning", "puct")}
+    save, puct = final["save"], final["puct"]
+
+    def solves(id: str, claim: str, agent: str, note: str = "") -> Claim:
+        sample = final[agent]
+        if len(sample) < AT_LEAST:
+            return Claim(id, claim, where, "not measured" if not len(sample) else
+                         f"median final test reward {np.median(sample):.3f}",
+                         None, len(sample), None, _too_few(len(sample)))  # fmt: skip
+        measured = f"median final test reward {np.median(sample):.3f}, worst {sample.min():.3f}"
+        return Claim(id, claim, where, measured, bool(np.median(sample) >= SOLVED), len(sample),
+                     None, note)  # fmt: skip
+
+    large = solves("puct-solves-with-large-budget", "PUCT is fine at budgets of 50 or more", "puct")
+    if budget < 50:
+        large = Claim(large.id, large.claim, "B.3", f"not measured: this run has budget {budget}",
+                      None, 0, None, "Run with --agents puct --budget 50.")  # fmt: skip
+    small = "" if budget <= 10 else f"The claim is about small budgets; this run has {budget}."
+    return [
+        solves("save-solves", "SAVE solves Tightrope with networks", "save"),
+        compare("save-above-puct", "SAVE ends above PUCT at this budget", where, save, puct,
+                names=("SAVE", "PUCT"), note=small),
+        compare("q-learning-above-puct", "PUCT underperforms model-free Q-learning", "B.3",
+                final["q-learning"], puct, names=("Q-learning", "PUCT"), note=small),
+        compare("save-ends-above-q-learning", "SAVE ends above Q-learning", where, save,
+                final["q-learning"], names=("SAVE", "Q-learning"),
+                note="Final test reward; both can end near 1."),
+        compare("save-learns-faster", "SAVE learns faster than Q-learning", where,
+                get("save", "area_under_curve"), get("q-learning", "area_under_curve"),
+                names=("SAVE", "Q-learning"), note="Area under the curve over log episodes."),
+        compare("save-solves-earlier", "SAVE needs fewer episodes to solve it than Q-learning",
+                where, -get("save", "episodes_to_solve"), -get("q-learning", "episodes_to_solve"),
+                names=("SAVE", "Q-learning"),
+                note=f"Minus the episodes until the test reward first reaches {SOLVED}."),
+        large,
+    ]  # fmt: skip

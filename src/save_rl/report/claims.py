@@ -1,0 +1,120 @@
+"""The paper's claims, each with what was measured here and whether it holds."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from save_rl.report.files import write_atomically
+from save_rl.report.statistics import greater_p, too_few
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+AT_LEAST = 5  # seeds on each side; the smallest p-value 5 against 5 can give is 1/252
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper and what became of it."""
+
+    id: str
+    """Short name that scripts can rely on."""
+    claim: str
+    """What the paper says, in a sentence."""
+    where: str
+    """Where it says so."""
+    measured: str
+    """What was measured here."""
+    holds: bool | None
+    """None when the scale is too small to tell."""
+    seeds: int
+    """Seeds behind the measurement, of the side that has fewer."""
+    p_value: float | None = None
+    """Of the rank test, where there is one."""
+    note: str = ""
+    """What a reader has to know beside this."""
+
+
+def compare(
+    id: str,
+    claim: str,
+    where: str,
+    a: Sequence[float] | np.ndarray,
+    b: Sequence[float] | np.ndarray,
+    *,
+    names: tuple[str, str] = ("a", "b"),
+    alpha: float = 0.05,
+    note: str = "",
+) -> Claim:
+    """The claim that `a` (N,) tends to be larger than `b` (M,), one value per seed.
+
+    Holds when the one-sided Mann-Whitney p-value is below `alpha`; None when it can't be told.
+    """
+    seeds = min(len(a), len(b))
+    measured = f"median {_median(a)} ({names[0]}) against {_median(b)} ({names[1]})"
+    obstacle = ""
+    if too_few(a, b, at_least=AT_LEAST):
+        obstacle = f"{seeds} seeds; at least {AT_LEAST} of each are needed to tell."
+    elif not (np.isfinite(a).all() and np.isfinite(b).all()):
+        obstacle = "Some seeds have no finite value."
+    if obstacle:
+        note = f"{obstacle} {note}".strip()
+        return Claim(id, claim, where, measured, None, seeds, None, note)
+    p_value = greater_p(a, b)
+    return Claim(id, claim, where, measured, p_value < alpha, seeds, p_value, note)
+
+
+def write_claims(path: str | Path, claims: Iterable[Claim]) -> None:
+    """Write claims as a JSON list; a number that is not finite is refused (JSON has none)."""
+    entries = [asdict(claim) for claim in claims]
+    text = json.dumps(entries, indent=2, allow_nan=False, ensure_ascii=False)
+    write_atomically(path, text + "\n")
+
+
+def read_claims(path: str | Path) -> list[Claim]:
+    """The claims of a file that `write_claims` wrote."""
+    return [Claim(**entry) for entry in json.loads(Path(path).read_text(encoding="utf-8"))]
+
+
+def verdict(claim: Claim) -> str:
+    """Whether the claim holds, in words."""
+    if claim.holds is None:
+        return "too small to tell"
+    return "holds" if claim.holds else "does not hold"
+
+
+def print_claims(claims: Iterable[Claim], console: "Console") -> None:
+    """Print a table with a line per claim and its verdict in words."""
+    from rich.table import Table
+    from rich.text import Text
+
+    styles = {"holds": "green", "does not hold": "red", "too small to tell": "yellow"}
+    table = Table("Claim", "Paper", "Measured", title="Claims of the paper", title_justify="left")
+    table.add_column("Seeds", justify="right")
+    table.add_column("p", justify="right", no_wrap=True)
+    table.add_column("Verdict")
+    for claim in claims:
+        word = verdict(claim)
+        table.add_row(
+            Text(claim.claim),
+            Text(claim.where),
+            Text(f"{claim.measured}\n{claim.note}".strip()),
+            str(claim.seeds),
+            _p_value(claim.p_value),
+            Text(word, styles[word]),
+        )
+    console.print(table)
+
+
+def _median(sample: Sequence[float] | np.ndarray) -> str:
+    return f"{np.median(sample):.3g}" if len(sample) else "unknown"
+
+
+def _p_value(p_value: float | None) -> str:
+    if p_value is None:
+        return "–"
+    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"

@@ -1,0 +1,45 @@
+"""How each agent looks in every picture and is called in every table."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    """An agent's label, line colour and marker."""
+
+    label: str
+    colour: str
+    marker: str
+
+
+# Okabe and Ito's colours for colour-blind readers, without their yellow (faint on white);
+# agents without learning are grey.
+LOOKS: dict[str, Look] = {
+    "save": Look("SAVE", "#D55E00", "o"),
+    "q-learning": Look("Q-learning", "#0072B2", "s"),
+    "puct": Look("PUCT", "#009E73", "^"),
+    "uct": Look("UCT", "#333333", "D"),
+    "uct-threshold": Look("UCT, threshold", "#BBBBBB", "d"),
+    "save-no-amortization": Look("SAVE, no amortization", "#E69F00", "v"),
+    "save-l2": Look("SAVE, L2 loss", "#56B4E9", "P"),
+    "save-no-q-learning": Look("SAVE, no Q-learning", "#CC79A7", "X"),
+    "save-puct": Look("SAVE, PUCT prior", "#661100", "<"),
+}
+COLOURS: dict[str, str] = {agent: look.colour for agent, look in LOOKS.items()}
+_SPARE = ("#332288", "#44AA99", "#882255", "#999933", "#88CCEE")
+
+
+def label(agent: str) -> str:
+    """The agent's name as a reader of the paper knows it; other names stay as they are."""
+    return LOOKS[agent].label if agent in LOOKS else agent
+
+
+def looks(agents: Iterable[str]) -> dict[str, Look]:
+    """The look of each agent, in the order in which they are drawn and listed.
+
+    Known agents come first, in the order above; others share out the spare colours.
+    """
+    named = set(agents)
+    known = {agent: look for agent, look in LOOKS.items() if agent in named}
+    others = enumerate(sorted(named - set(known)))
+    return known | {agent: Look(agent, _SPARE[i % len(_SPARE)], ">") for i, agent in others}

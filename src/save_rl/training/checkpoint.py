@@ -1,0 +1,120 @@
+"""Checkpoints: all arrays of a run, checksummed, and never half-written.
+
+`checkpoints/000000064/` holds `arrays.npz` and `manifest.json`. It is written under a temporary
+name, synced and renamed; the newest three are kept. A broken one is reported and the one before it
+used. Nothing is unpickled.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from save_rl.errors import InputError
+
+KEEP = 3
+
+
+class Checkpoint(NamedTuple):
+    """A state and what the host knew when it was saved."""
+
+    state: Any
+    manifest: dict[str, Any]
+
+
+def _named_leaves(state: Any) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(state)}
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save(folder: Path, number: int, state: Any, manifest: dict[str, Any]) -> Path:
+    """Write checkpoint `number`; returns its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(".writing-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    buffer = io.BytesIO()
+    np.savez(buffer, **{name: np.asarray(x) for name, x in _named_leaves(state).items()})
+    data = buffer.getvalue()
+    manifest = {"number": number, "sha256": hashlib.sha256(data).hexdigest(), **manifest}
+    final, temporary = folder / f"{number:09d}", folder / f".writing-{number:09d}"
+    try:
+        temporary.mkdir()
+        _write(temporary / "arrays.npz", data)
+        _write(temporary / "manifest.json", json.dumps(manifest, indent=2).encode())
+        _sync_folder(temporary)
+        if final.exists():  # the same step, saved again after a resume
+            shutil.rmtree(final)
+        temporary.rename(final)
+        _sync_folder(folder)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    for old in numbers(folder)[:-KEEP]:
+        shutil.rmtree(folder / f"{old:09d}", ignore_errors=True)
+    return final
+
+
+def numbers(folder: Path) -> list[int]:
+    """Checkpoints in a folder, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+def _load(path: Path, template: Any) -> Checkpoint:
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    data = (path / "arrays.npz").read_bytes()
+    if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
+        raise ValueError("its checksum does not match")
+    named = _named_leaves(template)
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        if set(arrays.files) != set(named):
+            raise ValueError("it holds other arrays than this agent has")
+        leaves = []
+        for name, expected in named.items():
+            array = arrays[name]
+            if array.shape != expected.shape or array.dtype != expected.dtype:
+                raise ValueError(f"{name} has another shape or type")
+            leaves.append(array)
+    return Checkpoint(jax.tree.unflatten(jax.tree.structure(template), leaves), manifest)
+
+
+def load_newest(folder: Path, template: Any, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The newest readable checkpoint; None if there never was one.
+
+    template: arrays or shapes of the state that is expected.
+    """
+    found = numbers(folder)
+    for number in reversed(found):
+        path = folder / f"{number:09d}"
+        try:
+            return _load(path, template)
+        except (OSError, ValueError, KeyError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            warn(f"checkpoint {path} can't be used ({reason}); trying the one before it.")
+    if found:
+        raise InputError(
+            f"--resume: no checkpoint in '{folder}' can be read; start again with another --out."
+        )
+    return None

@@ -1,0 +1,36 @@
+"""Where compiled programs run, and where they are kept."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from save_rl.errors import InputError, require
+
+# Whole loops of a GPU program become CUDA graphs; benchmarks/README.md says what that gains.
+_GPU_OPTIONS = {
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,WHILE,DYNAMIC_SLICE_FUSION"
+}
+
+
+def select_device(name: str) -> Any:
+    """The JAX device for 'auto', 'cpu' or 'gpu'; compiled programs are cached on disk."""
+    require(name in ("auto", "cpu", "gpu"), "--device", repr(name), "'auto', 'cpu' or 'gpu'")
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(root) / "save_rl" / "jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    if name == "auto":
+        return jax.devices()[0]
+    try:
+        return jax.devices(name)[0]
+    except RuntimeError:
+        raise InputError(
+            f"--device: JAX sees no {name} here; use --device cpu, or install jax[cuda13]."
+        ) from None
+
+
+def compiler_options(device: Any) -> dict[str, str]:
+    """What the compiler of this device should be told."""
+    return _GPU_OPTIONS if device.platform == "gpu" else {}

@@ -1,0 +1,66 @@
+"""Progress of long work: a live line on a terminal, plain lines every few seconds elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+_PLAIN_SECONDS = 10.0
+
+
+class Progress:
+    """Shows how far work has come, how fast it goes and how long it will take.
+
+    `update` may be called as often as one likes.
+    """
+
+    def __init__(self, label: str, total: float, unit: str, enabled: bool = True):
+        self.label, self.total, self.unit, self.enabled = label, total, unit, enabled
+        self._live: Any = None
+        self._task: Any = None
+        self._started = self._printed = time.monotonic()
+        self._first: float | None = None
+
+    def __enter__(self) -> "Progress":
+        if self.enabled and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as RichProgress
+
+            self._live = RichProgress(
+                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+                TextColumn("{task.fields[unit]}"), TextColumn("{task.fields[note]}"),
+                TimeRemainingColumn(), TextColumn("left"), console=Console(stderr=True),
+            )  # fmt: skip
+            self._live.start()
+            self._task = self._live.add_task(
+                self.label, total=int(self.total), unit=self.unit, note=""
+            )
+        return self
+
+    def update(self, done: float, note: str = "") -> None:
+        """Report `done` of `total` units and a few words on how it goes."""
+        if not self.enabled:
+            return
+        done = min(done, self.total)
+        if self._live is not None:
+            self._live.update(self._task, completed=int(done), note=note)
+            return
+        now = time.monotonic()
+        if self._first is None:
+            self._first, self._started = done, now
+        if now - self._printed >= _PLAIN_SECONDS or done >= self.total:
+            self._printed = now
+            rate = (done - self._first) / max(now - self._started, 1e-9)
+            left = f", {(self.total - done) / rate:.0f} s left" if rate > 0 else ""
+            text = f"{self.label}: {done:,.0f} of {self.total:,.0f} {self.unit}"
+            print(f"{text}  {note}{left}", file=sys.stderr, flush=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()

@@ -1,0 +1,149 @@
+"""The folder of a training run: `config.json`, `metrics.csv`, TensorBoard events, checkpoints."""
+
+import csv
+import io
+import json
+import os
+import platform
+import subprocess
+from dataclasses import asdict, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from save_rl.agents import get_agent
+from save_rl.errors import InputError
+from save_rl.report.files import write_atomically
+from save_rl.training.settings import TrainSettings
+
+METRICS = (
+    "time_s", "episodes", "env_steps", "simulator_steps", "updates", "return_mean", "return_min",
+    "return_max", "loss_q", "loss_a", "epsilon", "beta_q", "beta_a", "episode_length",
+    "test_return", "seed",
+)  # fmt: skip
+# A run may be continued with other values of these.
+_FREE = ("episodes",)
+
+
+def _versions() -> dict[str, str]:
+    packages = ("save-rl", "jax", "jaxlib", "equinox", "optax", "mctx", "numba", "numpy")
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed as a package"
+    return found
+
+
+def _git_commit() -> str | None:
+    """The commit of the checkout this package runs from, if it runs from one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def settings_from_json(data: dict[str, Any]) -> TrainSettings:
+    """Settings as they stand in `config.json`."""
+    known = {f.name for f in fields(TrainSettings)}
+    values = {name: value for name, value in data.items() if name in known}
+    return TrainSettings(**{**values, "seeds": tuple(values["seeds"])})
+
+
+def read_settings(folder: Path, option: str) -> TrainSettings:
+    """The settings of the run in a folder."""
+    try:
+        return settings_from_json(json.loads((folder / "config.json").read_bytes())["settings"])
+    except FileNotFoundError:
+        raise InputError(f"{option}: '{folder}' holds no run (config.json is missing).") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"{option}: '{folder / 'config.json'}' can't be read.") from None
+
+
+class RunDirectory:
+    """An open run folder; `metrics.csv` can be cut back to where a checkpoint was made."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self._metrics = path / "metrics.csv"
+        self._events: Any = None
+
+    @classmethod
+    def create(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
+        """A new run; the folder must be absent or empty."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            holds = "already holds a run" if (path / "config.json").exists() else "is not empty"
+            raise InputError(
+                f"--out: '{path}' {holds}; choose another folder"
+                + (" or add --resume to go on with it." if "run" in holds else ".")
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        config = {
+            "settings": asdict(settings),
+            "agent": asdict(get_agent(settings.agent)),
+            "device": device,
+            "versions": _versions(),
+            "git_commit": _git_commit(),
+        }
+        write_atomically(path / "config.json", json.dumps(config, indent=2) + "\n")
+        run = cls(path)
+        write_atomically(run._metrics, ",".join(METRICS) + "\n")
+        return run
+
+    @classmethod
+    def resume(cls, path: Path, settings: TrainSettings) -> "RunDirectory":
+        """An existing run, which must have been started with the same settings."""
+        before = read_settings(path, "--resume")
+        for field in fields(TrainSettings):
+            old, new = getattr(before, field.name), getattr(settings, field.name)
+            if field.name not in _FREE and old != new:
+                option = "--" + field.name.replace("_", "-")
+                raise InputError(
+                    f"--resume: '{path}' was started with {option} {old}, not {new}; "
+                    "repeat its settings or choose another --out."
+                )
+        return cls(path)
+
+    def metrics_size(self) -> int:
+        """Bytes of metrics that are safely on disk."""
+        with self._metrics.open("rb") as file:
+            os.fsync(file.fileno())
+        return self._metrics.stat().st_size
+
+    def cut_metrics(self, size: int | None) -> None:
+        """Forget the lines after a checkpoint (all of them for None): they will come again."""
+        os.truncate(self._metrics, len(",".join(METRICS)) + 1 if size is None else size)
+
+    def write_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Append lines to `metrics.csv` and the same numbers to TensorBoard."""
+        text = io.StringIO()
+        csv.DictWriter(text, METRICS, lineterminator="\n").writerows(rows)
+        with self._metrics.open("a") as file:
+            file.write(text.getvalue())
+            file.flush()
+        for row in rows:
+            for name, value in row.items():
+                if name not in ("seed", "env_steps") and value != "":
+                    self._writer(row["env_steps"]).add_scalar(
+                        f"{name}/seed{row['seed']}", value, row["env_steps"]
+                    )
+
+    def read_metrics(self) -> list[dict[str, float]]:
+        """The lines of `metrics.csv`, numbers as floats, empty cells left out."""
+        with self._metrics.open() as file:
+            return [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+
+    def _writer(self, step: int) -> Any:
+        if self._events is None:
+            from tensorboardX import SummaryWriter
+
+            self._events = SummaryWriter(str(self.path), purge_step=step, flush_secs=10)
+        return self._events
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+            self._events = None
