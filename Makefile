@@ -35,7 +35,7 @@ $(VENV)/.run $(VENV)/.dev: pyproject.toml
 	@extra=$(if $(filter %.dev,$@),'.[dev]','.'); \
 	if command -v uv >/dev/null 2>&1; then \
 	  uv pip install --quiet --python $(BIN)/python -e $$extra; \
-	else $(BIN)/python -m pip install --quiet -e $$extra; fi
+	else $(BIN)/python -m pip install -qq -e $$extra; fi
 	@touch $@
 
 clean:

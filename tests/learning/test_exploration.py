@@ -14,6 +14,7 @@ from save_rl.learning.schedules import Linear, constant
 LONGEST = 1024
 lengths = st.integers(1, LONGEST)
 epsilons = st.floats(0, 1)
+jitted = jax.jit(epsilon_at_step)
 
 
 def within_episode(epsilon, length, steps=None):
@@ -79,9 +80,6 @@ def test_jax_computes_the_same(epsilon, length):
     np.testing.assert_allclose(on_device, on_host, atol=2e-3)
 
 
-jitted = jax.jit(epsilon_at_step)
-
-
 @given(
     estimate=st.floats(1, 100),
     finished=st.integers(0, 64),
@@ -110,7 +108,7 @@ def test_linear_schedules_begin_end_and_stay(start, end, episodes):
 
 
 def test_schedules_take_arrays():
-    # From 2 to 6 over 8 episodes: half an episode's worth each.
+    # From 2 to 6 over 8 episodes: 0.5 per episode.
     at = np.array([0, 2, 4, 8, 9])
     expected = [2.0, 3.0, 4.0, 6.0, 6.0]
     np.testing.assert_allclose(Linear(2, 6, 8).at(at), expected)

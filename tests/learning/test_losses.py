@@ -15,9 +15,7 @@ INF = np.inf
 LOG3 = np.log(3.0)
 
 rows = st.lists(st.floats(-8, 8, width=32), min_size=ACTIONS, max_size=ACTIONS).map(np.float32)
-mask_rows = (
-    st.lists(st.booleans(), min_size=ACTIONS, max_size=ACTIONS).filter(any).map(np.array)
-)
+mask_rows = st.lists(st.booleans(), min_size=ACTIONS, max_size=ACTIONS).filter(any).map(np.array)
 
 
 def masked_gradient(loss):
@@ -40,13 +38,15 @@ def test_td_target_bootstraps_from_the_best_next_action():
 
 
 def test_td_target_ignores_masked_actions():
-    # 0.2 + 0.5 x max(-3, -1) = -0.3, where 0 would be the best of all entries if it were allowed
+    # 0.2 + 0.5 x max(-3, -1) = -0.3
     target = losses.td_target(0.2, jnp.array(0.5), jnp.array([-3.0, -INF, -1.0]))
     assert float(target) == pytest.approx(-0.3)
 
 
 def test_td_target_of_a_terminal_step_is_its_reward_even_where_nothing_is_allowed_next():
-    assert float(losses.td_target(0.7, jnp.array(0.0), jnp.array([5.0, -INF]))) == pytest.approx(0.7)
+    assert float(losses.td_target(0.7, jnp.array(0.0), jnp.array([5.0, -INF]))) == pytest.approx(
+        0.7
+    )
     assert float(losses.td_target(0.7, jnp.array(0.0), jnp.full(2, -INF))) == pytest.approx(0.7)
 
 

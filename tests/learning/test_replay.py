@@ -124,9 +124,7 @@ def test_a_hand_worked_episode():
     assert not np.asarray(ring.unfinished)[:3].any()
     ring = step_add(ring, 3, transitions(3, 1, [8.0]), jnp.array([False]))
     np.testing.assert_allclose(np.asarray(ring.returns)[:, 0], [3.0, 4.0, 4.0, 8.0])
-    np.testing.assert_array_equal(
-        np.asarray(ring.unfinished)[:, 0], [False, False, False, True]
-    )
+    np.testing.assert_array_equal(np.asarray(ring.unfinished)[:, 0], [False, False, False, True])
 
 
 @sizes

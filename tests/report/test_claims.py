@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -58,6 +58,7 @@ def test_a_value_that_is_not_finite_decides_nothing(tmp_path):
 
 
 @given(claims=st.lists(CLAIMS, max_size=4))
+@settings(max_examples=30)
 def test_round_trip(tmp_path_factory, claims):
     path = tmp_path_factory.mktemp("claims") / "claims.json"
     write_claims(path, claims)
@@ -84,7 +85,7 @@ def test_the_table_has_a_word_per_claim():
         compared(LOW, HIGH),
         compared([], LOW, note="[see docs]"),
     ]
-    console = Console(width=200, record=True, file=None, quiet=False)
+    console = Console(width=200)
     with console.capture() as capture:
         print_claims(claims, console)
     lines = [line for line in capture.get().splitlines() if "Fig. 2b" in line]

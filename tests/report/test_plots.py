@@ -40,7 +40,7 @@ CURVES = [
 TITLES = {"title": "Title", "x_label": "Episodes", "y_label": "Reward"}
 FIGURES = {
     "tabular": partial(tabular_figure, TABULAR),
-    "a panel without rows": partial(tabular_figure, TABULAR[:-1] + [TABULAR[0] | {"budget": 100}]),
+    "a panel without rows": partial(tabular_figure, [*TABULAR[:-1], TABULAR[0] | {"budget": 100}]),
     "one agent in one panel": partial(tabular_figure, TABULAR[:1]),
     "curves": partial(learning_curves, CURVES, title="Title"),
     "seeds without a common range": partial(
@@ -51,6 +51,7 @@ FIGURES = {
     "a line on a linear axis": partial(
         curve_figure, {"save": ([-1, 0, 2], [0, 1, float("nan")])}, log_x=False, **TITLES
     ),
+    "a first point": partial(curve_figure, {"save": ([10], [1])}, **TITLES),
     "nothing yet": partial(curve_figure, {"save": ([], [])}, **TITLES),
 }
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from save_rl.errors import InputError
@@ -35,6 +35,7 @@ def row(agent="save", seed=0, value=0.0, **conditions):
 
 
 @given(rows=st.lists(ROWS, max_size=5))
+@settings(max_examples=30)
 def test_round_trip(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("results") / "results.csv"
     write_results(path, rows)

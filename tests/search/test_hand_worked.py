@@ -61,12 +61,13 @@ SAVE_MDP = small_mdp(
 )
 # 1. U is the same for both actions, and 0.5 > 0.2: action 0.
 #    R = 0 + 0.5 x 0.8 = 0.4, Q(0) = (0.5 + 0.4) / 2 = 0.45, N = 2.
-# 2. ΣN = 3, log 3 = 1.0986. Action 0: 0.45 + √(1.0986 / 2) = 1.191; action 1: 0.2 + √1.0986 = 1.248.
-#    Action 1, terminal: R = 0.1, Q(1) = (0.2 + 0.1) / 2 = 0.15.
+# 2. ΣN = 3, log 3 = 1.0986. Action 0: 0.45 + √(1.0986 / 2) = 1.191;
+#    action 1: 0.2 + √1.0986 = 1.248. Action 1, terminal: R = 0.1, Q(1) = (0.2 + 0.1) / 2 = 0.15.
 # 3. N = 2 for both, 0.45 > 0.15: action 0. In state 1 U is equal and 0.8 > 0.4: action 1, terminal.
 #    R = 0 + 0.5 x 1 = 0.5, Q(0) = (0.5 + 0.4 + 0.5) / 3 = 0.46667.
 # 4. ΣN = 5, log 5 = 1.6094. Action 0: 0.46667 + √(1.6094 / 3) = 1.199;
-#    action 1: 0.15 + √(1.6094 / 2) = 1.047. Action 0. State 1, ΣN = 3: action 0: 0.4 + 1.048 = 1.448;
+#    action 1: 0.15 + √(1.6094 / 2) = 1.047. Action 0.
+#    State 1, ΣN = 3. Action 0: 0.4 + 1.048 = 1.448;
 #    action 1: (0.8 + 1) / 2 + √(1.0986 / 2) = 1.641. Action 1: known to be terminal, no simulator.
 #    R = 0.5 again, Q(0) = (0.5 + 0.4 + 0.5 + 0.5) / 4 = 0.475.
 SAVE_EXPECTED = {
@@ -99,30 +100,32 @@ CHAIN = small_mdp(
     value={1: 0.6},
 )
 
-# At first every value is 0 and every U is the same (0 for PUCT), so both rules begin with a tie, and
-# each case below is worked out for both of its outcomes: what follows if it falls on action 0, or 1.
+# At first every value is 0 and every U is the same (0 for PUCT), so both rules begin with a tie.
+# Each is worked out for both of its outcomes.
 #
 # UCT, action 0 first. N counts as max(N, 1), so an action tried once has the U of an untried one.
 # 1. Q(0) = 0.5.
 # 2. U is equal, 0.5 > 0: action 0, on to the end of state 1. R = 0.7, Q(0) = (0.5 + 0.7) / 2 = 0.6.
 # 3. ΣN = 2 + 1. Action 0: 0.6 + √(1.0986 / 2) = 1.341; action 1: 0 + √1.0986 = 1.048.
 #    Action 0 to a known end: Q(0) = (0.5 + 0.7 + 0.7) / 3 = 0.63333.
-# 4. ΣN = 3 + 1, log 4 = 1.3863. Action 0: 0.63333 + √(1.3863 / 3) = 1.313; action 1: √1.3863 = 1.177.
-#    Action 0 again: Q(0) = (0.5 + 3 x 0.7) / 4 = 0.65.
+# 4. ΣN = 3 + 1, log 4 = 1.3863. Action 0: 0.63333 + √(1.3863 / 3) = 1.313;
+#    action 1: √1.3863 = 1.177. Action 0 again: Q(0) = (0.5 + 3 x 0.7) / 4 = 0.65.
 #
 # UCT, action 1 first.
 # 1. Q(1) = 0.1.
 # 2. U is equal, 0.1 > 0: action 1, known to be terminal, Q(1) = 0.2 / 2 = 0.1.
 # 3. ΣN = 1 + 2. Action 0: 0 + √1.0986 = 1.048; action 1: 0.1 + √(1.0986 / 2) = 0.841.
 #    Action 0: Q(0) = 0.5.
-# 4. ΣN is still 1 + 2. Action 0: 0.5 + 1.048; action 1: 0.841. Action 0: Q(0) = (0.5 + 0.7) / 2 = 0.6.
+# 4. ΣN is still 1 + 2. Action 0: 0.5 + 1.048; action 1: 0.841.
+#    Action 0, on to the end of state 1: Q(0) = (0.5 + 0.7) / 2 = 0.6.
 #
 # PUCT, action 0 first, π = (0.2, 0.8).
 # 1. Q(0) = 0.5.
 # 2. √ΣN = 1. Action 0: 0.5 + 0.2 / 2 = 0.6; action 1: 0.8 / 1. Action 1: Q(1) = 0.1.
-# 3. √ΣN = 1.4142. Action 0: 0.5 + 0.2 x 1.4142 / 2 = 0.641; action 1: 0.1 + 0.8 x 1.4142 / 2 = 0.666.
-#    Action 1, known to be terminal.
-# 4. √ΣN = 1.7321. Action 0: 0.5 + 0.2 x 1.7321 / 2 = 0.673; action 1: 0.1 + 0.8 x 1.7321 / 3 = 0.562.
+# 3. √ΣN = 1.4142. Action 0: 0.5 + 0.2 x 1.4142 / 2 = 0.641;
+#    action 1: 0.1 + 0.8 x 1.4142 / 2 = 0.666. Action 1, known to be terminal.
+# 4. √ΣN = 1.7321. Action 0: 0.5 + 0.2 x 1.7321 / 2 = 0.673;
+#    action 1: 0.1 + 0.8 x 1.7321 / 3 = 0.562.
 #    Action 0, on to the end of state 1: Q(0) = (0.5 + 0.7) / 2 = 0.6.
 #
 # PUCT, action 1 first.

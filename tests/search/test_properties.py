@@ -64,9 +64,7 @@ def test_every_simulation_is_counted_once(back_end, rule, data, budget, c, disco
 @each_rule
 @given(data=st.data(), **CONSTANTS)
 @settings(max_examples=40)
-def test_untried_actions_keep_what_they_began_with(
-    back_end, rule, data, budget, c, discount, seed
-):
+def test_untried_actions_keep_what_they_began_with(back_end, rule, data, budget, c, discount, seed):
     mdp = data.draw(mdps.mdps(rule))
     result = BACK_ENDS[back_end](mdp, ROOTS, rule, budget, c, discount, [seed, seed])
     untried = mdp.mask[ROOTS] & (np.asarray(result.visits) == 0)
@@ -166,9 +164,7 @@ def test_ties_are_broken_afresh_at_each_node(rule):
     mdp.reward[1] = np.arange(mdps.ACTIONS)
     # Only what state 1 pays tells which action was chosen there; as it differs from action to
     # action, this is read off those searches whose second simulation repeats the first root action.
-    result, _ = mdps.host_search(
-        mdp, np.zeros(lanes, int), rule, 2, 0.0, 1.0, np.arange(lanes)
-    )
+    result, _ = mdps.host_search(mdp, np.zeros(lanes, int), rule, 2, 0.0, 1.0, np.arange(lanes))
     again = result.visits.max(1) == 2
     root_action = result.visits.argmax(1)[again]
     total = result.q_values.max(1)[again] * (3 if rule == Rule.SAVE else 2)

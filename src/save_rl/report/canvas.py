@@ -54,6 +54,9 @@ def log_x_axis(axes: "Axes") -> None:
     """
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
+    first, last = axes.dataLim.intervalx
+    if first == last:  # one point gives no range to scale to
+        axes.set_xlim(first / 2, last * 2)
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     if high < 10 * low:

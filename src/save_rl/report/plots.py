@@ -78,7 +78,8 @@ def learning_curves(
         low, high = curves.min(axis=0), curves.max(axis=0)
         if episodes.size == 1:
             axes.vlines(episodes, low, high, color=look.colour, alpha=0.4, linewidth=3)
-        axes.fill_between(episodes, low, high, color=look.colour, alpha=0.2, linewidth=0)
+        else:
+            axes.fill_between(episodes, low, high, color=look.colour, alpha=0.2, linewidth=0)
     if not axes.lines:
         say_empty(axes)
     log_x_axis(axes)

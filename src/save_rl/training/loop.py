@@ -157,7 +157,8 @@ def _note(rows: list[dict[str, Any]], simulations_per_second: float) -> str:
     reward = f"reward {np.mean(rewards):.2f}" if rewards else "reward -"
     tests = [row["test_return"] for row in rows if row["test_return"] != ""]
     test = f"  test {np.mean(tests):.2f}" if tests else ""
-    return f"{reward}{test}  {simulations_per_second:,.0f} sims/s"
+    speed = f"  {simulations_per_second:,.0f} sims/s" if simulations_per_second else ""
+    return f"{reward}{test}{speed}"
 
 
 def _finish(run: _Run, draw: bool) -> TrainResult:
@@ -197,7 +198,6 @@ def train(
         folder = RunDirectory.resume(out, settings)
     else:
         folder = RunDirectory.create(out, settings, str(target))
-    simulations = settings.budget if envs else 0
     with jax.default_device(target), StopOnSignal() as stop:
         program = Program(settings, envs, compiler_options(target))
         simulations = settings.budget if program.agent.search is not None else 0
@@ -207,7 +207,8 @@ def train(
                 run.restore()
             elif checkpoint_seconds > 0:
                 run.save()  # a broken first minute can be resumed too
-            clock, counted, rows = time.monotonic(), run.chunks, []
+            rows: list[dict[str, Any]] = []
+            clock = counted = None  # set after the first chunk, which compiles
             with Progress(label or settings.agent, settings.episodes, "episodes", progress) as bar:
                 while not run.finished():
                     if stop.code is not None:
@@ -220,9 +221,12 @@ def train(
                         rows = run.log()
                     if time.monotonic() - run.saved_at >= checkpoint_seconds:
                         run.save()
-                    now = time.monotonic()
-                    lane_steps = (run.chunks - counted) * settings.chunk * settings.lanes
-                    rate = lane_steps * len(settings.seeds) * simulations / (now - clock)
+                    if clock is None or counted is None:
+                        clock, counted, rate = time.monotonic(), run.chunks, 0.0
+                    else:
+                        steps = (run.chunks - counted) * settings.chunk * settings.lanes
+                        seconds = time.monotonic() - clock
+                        rate = steps * len(settings.seeds) * simulations / seconds
                     bar.update(float(np.mean(np.asarray(run.state.episodes))), _note(rows, rate))
             return _finish(run, draw=True)
         finally:

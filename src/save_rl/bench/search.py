@@ -1,0 +1,119 @@
+"""Simulations per second of both back ends, next to `mctx.muzero_policy` on the same shapes.
+
+All of them search the same random MDP of tables, so that the model costs next to nothing.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mctx
+import numpy as np
+
+from save_rl.bench import median_seconds
+from save_rl.search import device, host
+from save_rl.search.rules import Rule
+
+_STATES = 64
+
+
+class _Tables:
+    """An MDP of tables as a JAX environment that never ends."""
+
+    def __init__(self, num_actions: int):
+        rng = np.random.default_rng(0)
+        self.num_actions = num_actions
+        shape = (_STATES, num_actions)
+        self.next_state = rng.integers(0, _STATES, shape).astype(np.int32)
+        self.reward = rng.random(shape).astype(np.float32)
+        self.prior = rng.standard_normal(shape).astype(np.float32)
+        self.value = self.prior.max(1)
+        self._on_device = tuple(
+            map(jnp.asarray, (self.next_state, self.reward, self.prior, self.value))
+        )
+
+    def step(self, state: Any, action: Any) -> Any:
+        next_state, reward, _, _ = self._on_device
+        never = jnp.zeros((), jnp.bool_)
+        return next_state[state, action], reward[state, action], never, never
+
+    def evaluate(self, states: Any) -> Any:
+        return self._on_device[2][states], self._on_device[3][states]
+
+
+def _case(lanes: int, num_actions: int, budget: int, repeats: int) -> dict[str, Any]:
+    tables = _Tables(num_actions)
+    roots = np.arange(lanes, dtype=np.int32) % _STATES
+    seeds = np.arange(lanes, dtype=np.uint32)
+
+    @jax.jit
+    def on_device(states):
+        return device.search(
+            tables, states, tables.evaluate, rule=Rule.SAVE, budget=budget, c=2.0, discount=0.99,  # type: ignore[arg-type]
+            seeds=jnp.asarray(seeds),
+        )[:3]  # fmt: skip
+
+    def recurrent(params, key, action, states):
+        states, reward, _, _ = jax.vmap(tables.step)(states, action)
+        prior, value = tables.evaluate(states)
+        discount = jnp.full_like(reward, 0.99)
+        return mctx.RecurrentFnOutput(
+            reward=reward, discount=discount, prior_logits=prior, value=value
+        ), states
+
+    @jax.jit
+    def reference(states):
+        prior, value = tables.evaluate(states)
+        root = mctx.RootFnOutput(prior_logits=prior, value=value, embedding=states)
+        output = mctx.muzero_policy((), jax.random.PRNGKey(0), root, recurrent, budget)
+        return output.action_weights
+
+    def on_host():
+        states = np.zeros((lanes, budget + 1), np.int32)
+        states[:, 0] = roots
+        rows = np.arange(lanes)
+
+        def step(nodes, actions, new_node):
+            before = states[rows, nodes]
+            after = tables.next_state[before, actions]
+            states[:, new_node] = after
+            return (
+                tables.reward[before, actions], np.zeros(lanes, np.bool_), tables.prior[after],
+                tables.value[after],
+            )  # fmt: skip
+
+        return host.search(
+            tables.prior[roots], step, rule=Rule.SAVE, budget=budget, c=2.0, discount=0.99,
+            seeds=seeds,
+        )  # fmt: skip
+
+    states = jnp.asarray(roots)
+    seconds = median_seconds(
+        {
+            "device": lambda: jax.block_until_ready(on_device(states)),
+            "host": on_host,
+            "mctx.muzero_policy": lambda: jax.block_until_ready(reference(states)),
+        },
+        repeats,
+    )
+    simulations = lanes * budget
+    rates = {name: simulations / value for name, value in seconds.items()}
+    muzero = rates["mctx.muzero_policy"]
+    return {
+        "lanes": lanes,
+        "actions": num_actions,
+        "budget": budget,
+        "simulations_per_second": {name: round(rate) for name, rate in rates.items()},
+        "ratio_to_muzero_policy": {
+            name: round(rate / muzero, 2) for name, rate in rates.items() if name in seconds
+        },
+    }
+
+
+def bench_search(repeats: int = 7) -> dict[str, Any]:
+    """Measure a few shapes; 64 lanes, 100 actions and budget 10 are Tightrope's."""
+    shapes = [(64, 100, 10), (64, 100, 50), (640, 100, 10), (64, 1000, 10)]
+    return {
+        "device": jax.devices()[0].device_kind,
+        "cases": [_case(*shape, repeats=repeats) for shape in shapes],
+    }
