@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import config
 
+_config: Any = config
 _PACKAGE = Path(__file__).parent
 _KERNELS = ("compiled.py", "search/rules.py", "search/host.py", "envs/tightrope.py",
             "training/tabular.py")  # fmt: skip
@@ -24,7 +26,7 @@ _KERNELS = ("compiled.py", "search/rules.py", "search/host.py", "envs/tightrope.
 def _cache_dir() -> str | None:
     """A writable folder for this version of the kernels; None where there is none."""
     sources = b"".join((_PACKAGE / name).read_bytes() for name in _KERNELS)
-    root = numba.config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = _config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "save_rl" / f"numba-{hashlib.sha256(sources).hexdigest()[:16]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,9 +39,9 @@ def _cache_dir() -> str | None:
 def njit(function: Callable[..., Any]) -> Any:
     """Compile a kernel: cached on disk, without the interpreter's lock, division as in NumPy."""
     folder = _cache_dir()
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = folder or before
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = folder or before
     try:
         return numba.njit(cache=folder is not None, nogil=True, error_model="numpy")(function)
     finally:
-        numba.config.CACHE_DIR = before
+        _config.CACHE_DIR = before

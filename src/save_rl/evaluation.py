@@ -16,8 +16,9 @@ from save_rl.errors import InputError, require
 from save_rl.report.files import write_atomically
 from save_rl.training import checkpoint
 from save_rl.training.acting import choose_action, run_search
-from save_rl.training.device import Program, stack_envs
+from save_rl.training.device import Program
 from save_rl.training.devices import select_device
+from save_rl.training.progress import warn
 from save_rl.training.run_directory import read_settings
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Array, Simulator
@@ -68,14 +69,14 @@ def play(
 
 
 def tester(
-    program: Program, episodes: int, budget: int, agent: Agent | None = None
+    program: Program, episodes: int, budget: int
 ) -> Callable[[Any, Array], tuple[Array, Array]]:
     """A compiled test of all seeds of a program: `(params, keys) -> (returns, steps)`."""
     s = program.settings
 
     def one(arrays: Any, params: Any, key: Array) -> tuple[Array, Array]:
         return play(
-            agent or program.agent, program.network(params), program.env(arrays), key,
+            program.agent, program.network(params), program.env(arrays), key,
             episodes=episodes, budget=budget, c=s.c, discount=s.discount,
         )  # fmt: skip
 
@@ -83,82 +84,35 @@ def tester(
     return lambda params, keys: compiled(program.env_arrays, params, keys)
 
 
-def _batches(run: Callable[[Array], tuple[Array, Array]], seeds: Sequence[int], episodes: int,
-             lanes: int, budget: int) -> TestEpisodes:  # fmt: skip
-    """Collect `episodes` test episodes in batches of `lanes`."""
-    returns, steps = [], []
-    for batch in range(-(-episodes // lanes)):
-        keys = jnp.stack(
-            [jax.random.fold_in(jax.random.PRNGKey(seed), 2**20 + batch) for seed in seeds]
-        )
-        for collected, new in zip((returns, steps), run(keys), strict=True):
-            collected.append(np.asarray(new))
-    return TestEpisodes(
-        budget,
-        np.concatenate(returns, 1)[:, :episodes],
-        np.concatenate(steps, 1)[:, :episodes],
-    )
-
-
-def check_evaluation(budgets: Sequence[int], episodes: int) -> None:
-    """Refuse impossible numbers."""
-    require(len(budgets) > 0, "--budgets", "()", "at least one number")
-    for budget in budgets:
-        require(budget >= 0, "--budgets", budget, "0 or more")
-    require(episodes > 0, "--episodes", episodes, "at least 1")
-
-
 def evaluate_program(
     program: Program, params: Any, budgets: Sequence[int], episodes: int
 ) -> list[TestEpisodes]:
     """Test all seeds of a program with these parameters `[seeds, ...]` at every budget."""
-    lanes = min(episodes, _LANES)
-    results = []
+    lanes, results = min(episodes, _LANES), []
     for budget in budgets:
         test = tester(program, lanes, budget)
-        results.append(
-            _batches(
-                lambda keys, test=test: test(params, keys),
-                program.settings.seeds, episodes, lanes, budget,
-            )  # fmt: skip
-        )
+        batches = []
+        for batch in range(-(-episodes // lanes)):
+            keys = [
+                jax.random.fold_in(jax.random.PRNGKey(seed), 2**20 + batch)
+                for seed in program.settings.seeds
+            ]
+            batches.append(test(params, jnp.stack(keys)))
+        returns = np.concatenate([returns for returns, _ in batches], 1)[:, :episodes]
+        steps = np.concatenate([steps for _, steps in batches], 1)[:, :episodes]
+        results.append(TestEpisodes(budget, returns, steps))
     return results
 
 
-def evaluate_search(
-    env: str, agent_name: str, budgets: Sequence[int], episodes: int, *,
-    seed: int = 0, c: float = 2.0, discount: float = 0.99, **env_options: Any,
-) -> list[TestEpisodes]:  # fmt: skip
-    """Test an agent that learns nothing (UCT) on an environment."""
-    agent = get_agent(agent_name)
-    if agent.learns:
-        raise InputError(
-            f"--agent: '{agent_name}' must be trained first; give the folder of its run instead "
-            f"of '{env}'."
-        )
-    environment = make(env, seed, **env_options)
-    check_jax_environment(environment, env)
-    arrays, _ = stack_envs([environment])
-    del arrays
-    lanes = min(episodes, _LANES)
-    results = []
-    for budget in budgets:
-        require(budget > 0, "--budgets", budget, f"at least 1 for '{agent_name}'")
-        run = jax.jit(
-            jax.vmap(
-                lambda key, budget=budget: play(
-                    agent, None, environment, key, episodes=lanes, budget=budget, c=c,
-                    discount=discount,
-                )  # fmt: skip
-            )
-        )
-        results.append(_batches(run, [seed], episodes, lanes, budget))
-    return results
+def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
+    """Mean return over all episodes, and its standard error."""
+    returns = result.returns
+    return float(returns.mean()), float(returns.std() / np.sqrt(returns.size))
 
 
-def load_run(folder: Path, warn: Callable[[str], None]) -> tuple[Program, Any]:
+def _load_run(folder: Path) -> tuple[Program, Any]:
     """The program of a run and its newest parameters `[seeds, ...]`."""
-    settings: TrainSettings = read_settings(folder, "DIR")
+    settings = read_settings(folder, "DIR")
     envs = [make(settings.env, seed, **settings.env_options) for seed in settings.seeds]
     program = Program(settings, envs)
     template = jax.eval_shape(program.initial, program.env_arrays, np.array(settings.seeds))
@@ -168,32 +122,58 @@ def load_run(folder: Path, warn: Callable[[str], None]) -> tuple[Program, Any]:
     return program, found.state.learner.params
 
 
-def write_evaluation(path: Path, results: list[TestEpisodes], seeds: Sequence[int]) -> None:
-    """Write `evaluation.csv`: `budget,episode,return,steps`, and the seed where there are many."""
+def _pure_search(
+    env: str, name: str, seed: int, env_options: dict[str, Any]
+) -> tuple[Program, Any]:
+    """A program for an agent that learns nothing; its parameters are never looked at."""
+    if get_agent(name).learns:
+        raise InputError(f"--agent: '{name}' must be trained; give the folder of its run.")
+    environment = make(env, seed, **env_options)
+    check_jax_environment(environment, env)
+    settings = TrainSettings(env=env, agent=name, seeds=(seed,), env_options=env_options)
+    program = Program(settings, [environment])
+    return program, program.initial(program.env_arrays, np.array([seed])).learner.params
+
+
+def _write(path: Path, results: list[TestEpisodes], seeds: Sequence[int]) -> None:
+    """Write `budget,episode,return,steps`, and the seed where there are several."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    many = len(seeds) > 1
-    writer.writerow(["budget", "episode", "return", "steps", *(["seed"] if many else [])])
+    several = len(seeds) > 1
+    writer.writerow(["budget", "episode", "return", "steps", *["seed"] * several])
     for result in results:
-        for row, seed in enumerate(seeds):
-            for episode in range(result.returns.shape[1]):
-                cells = [result.budget, episode, float(result.returns[row, episode]),
-                         int(result.steps[row, episode])]  # fmt: skip
-                writer.writerow([*cells, seed] if many else cells)
+        for seed, returns, steps in zip(seeds, result.returns, result.steps, strict=True):
+            for episode, (value, length) in enumerate(zip(returns, steps, strict=True)):
+                writer.writerow([result.budget, episode, float(value), length, *[seed] * several])
     write_atomically(path, text.getvalue())
 
 
 def evaluate(
-    run: str | Path, budgets: Sequence[int] = (0, 5, 10, 20, 50), episodes: int = 100,
+    run: str | Path,
+    budgets: Sequence[int] = (0, 5, 10, 20, 50),
+    episodes: int = 100,
+    *,
+    agent: str | None = None,
+    seed: int = 0,
+    env_options: dict[str, Any] | None = None,
+    out: str | Path | None = None,
     device: str = "auto",
-) -> list[TestEpisodes]:  # fmt: skip
-    """Test the run in a folder at every budget and write its `evaluation.csv`."""
-    import warnings
+) -> list[TestEpisodes]:
+    """Test the run in a folder at every budget and write its `evaluation.csv`.
 
-    check_evaluation(budgets, episodes)
-    folder = Path(run)
+    With `agent`, which must be one that learns nothing (`uct`), `run` is an environment instead.
+    """
+    require(len(budgets) > 0, "--budgets", "()", "at least one number")
+    lowest = 0 if agent is None else 1
+    for budget in budgets:
+        require(budget >= lowest, "--budgets", budget, f"at least {lowest}")
+    require(episodes > 0, "--episodes", episodes, "at least 1")
     with jax.default_device(select_device(device)):
-        program, params = load_run(folder, warnings.warn)
+        if agent is None:
+            program, params = _load_run(Path(run))
+        else:
+            program, params = _pure_search(str(run), agent, seed, env_options or {})
         results = evaluate_program(program, params, budgets, episodes)
-    write_evaluation(folder / "evaluation.csv", results, program.settings.seeds)
+    default = Path("evaluation.csv") if agent else Path(run) / "evaluation.csv"
+    _write(Path(out) if out else default, results, program.settings.seeds)
     return results

@@ -41,5 +41,5 @@ class Simulator(Protocol):
     def observe(self, state: State) -> Any: ...
 
 
-# Maps observations `[B, ...]` to the prior of `B` lanes: `(prior [B, A], value [B])`.
-Evaluator = Callable[[Array], tuple[Array, Array]]
+# Maps states of `B` lanes and a JAX key to `(prior [B, A], value [B])`; masked actions are -inf.
+Evaluator = Callable[[State, Array], tuple[Array, Array]]

@@ -102,12 +102,13 @@ def _device_search(tables, prior, value, roots, rule, budget, c, discount, seeds
     return device.search(
         TableEnv(tables),
         roots,
-        lambda states: (prior[states], value[states]),
+        lambda states, key: (prior[states], value[states]),
         rule=rule,
         budget=budget,
         c=c,
         discount=discount,
         seeds=seeds,
+        key=jax.random.PRNGKey(0),
     )
 
 
@@ -116,6 +117,13 @@ def device_search(mdp: Mdp, roots: np.ndarray, rule: Rule, budget, c, discount, 
     single = {"f": np.float32, "i": np.int32, "b": np.bool_}
     tables = Mdp(*(jnp.asarray(x.astype(single[x.dtype.kind])) for x in mdp))
     return _device_search(
-        tables, prior, value, jnp.asarray(roots, jnp.int32), rule, budget, c, discount,
+        tables,
+        prior,
+        value,
+        jnp.asarray(roots, jnp.int32),
+        rule,
+        budget,
+        c,
+        discount,
         jnp.asarray(seeds, jnp.uint32),
     )

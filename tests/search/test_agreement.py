@@ -9,7 +9,10 @@ from save_rl.search.rules import TIE_TOLERANCE, Rule
 from tests.search import mdps, reference
 
 RULES = list(Rule)
-CONSTANTS = {"c": st.sampled_from([0.0, 0.1, 1.0, 2.0]), "discount": st.sampled_from([0.5, 0.99, 1.0])}
+CONSTANTS = {
+    "c": st.sampled_from([0.0, 0.1, 1.0, 2.0]),
+    "discount": st.sampled_from([0.5, 0.99, 1.0]),
+}
 
 
 def expected(mdp, root, rule, budget, c, discount, seed):
@@ -51,6 +54,4 @@ def test_device_equals_the_equations(rule, data, budget, c, discount, seed):
     result = mdps.device_search(mdp, np.array([1, 0]), rule, budget, c, discount, [seed, seed])
     check(result, 1, outcome)
     on_host, _ = mdps.host_search(mdp, np.array([0]), rule, budget, c, discount, [seed])
-    np.testing.assert_allclose(
-        np.asarray(result.q_values[1]), on_host.q_values[0], atol=1e-5
-    )
+    np.testing.assert_allclose(np.asarray(result.q_values[1]), on_host.q_values[0], atol=1e-5)

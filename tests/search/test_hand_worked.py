@@ -89,12 +89,12 @@ def test_save(budget):
 
 
 # For UCT and PUCT. Root: action 0 pays 0.2 and leads to state 1, of value 0.6, so a first try
-# returns 0.2 + 0.5 x 0.6 = 0.5; action 1 ends with 0.1. State 1: its one action ends with 1, and
+# returns 0.2 + 0.5 x 0.6 = 0.5; action 1 ends with 0.32. State 1: its one action ends with 1, and
 # backs up 0.2 + 0.5 x 1 = 0.7 to the root.
 CHAIN = small_mdp(
     {
-        (0, 0): {"to": 1, "reward": 0.2, "prior": 0.2},
-        (0, 1): {"reward": 0.1, "prior": 0.8},
+        (0, 0): {"to": 1, "reward": 0.2, "prior": 0.3},
+        (0, 1): {"reward": 0.32, "prior": 0.7},
         (1, 0): {"reward": 1.0, "prior": 1.0},
     },
     value={1: 0.6},
@@ -111,28 +111,29 @@ CHAIN = small_mdp(
 # 4. ΣN = 3 + 1, log 4 = 1.3863. Action 0: 0.63333 + √(1.3863 / 3) = 1.313;
 #    action 1: √1.3863 = 1.177. Action 0 again: Q(0) = (0.5 + 3 x 0.7) / 4 = 0.65.
 #
-# UCT, action 1 first.
-# 1. Q(1) = 0.1.
-# 2. U is equal, 0.1 > 0: action 1, known to be terminal, Q(1) = 0.2 / 2 = 0.1.
-# 3. ΣN = 1 + 2. Action 0: 0 + √1.0986 = 1.048; action 1: 0.1 + √(1.0986 / 2) = 0.841.
+# UCT, action 1 first. It is terminal, so that after its first try no simulator is asked about it.
+# 1. Q(1) = 0.32.
+# 2. U is equal, 0.32 > 0: action 1.
+# 3. ΣN = 1 + 2. Action 0: 0 + √1.0986 = 1.048; action 1: 0.32 + √(1.0986 / 2) = 1.061. Action 1.
+#    (With a pseudo-count for every action, as in SAVE, ΣN would be 2 + 2, the scores from log 4
+#    1.177 and 1.153, and the choice action 0.)
+# 4. ΣN = 1 + 3. Action 0: √1.3863 = 1.177; action 1: 0.32 + √(1.3863 / 3) = 1.000.
 #    Action 0: Q(0) = 0.5.
-# 4. ΣN is still 1 + 2. Action 0: 0.5 + 1.048; action 1: 0.841.
-#    Action 0, on to the end of state 1: Q(0) = (0.5 + 0.7) / 2 = 0.6.
 #
-# PUCT, action 0 first, π = (0.2, 0.8).
+# PUCT, action 0 first, π = (0.3, 0.7).
 # 1. Q(0) = 0.5.
-# 2. √ΣN = 1. Action 0: 0.5 + 0.2 / 2 = 0.6; action 1: 0.8 / 1. Action 1: Q(1) = 0.1.
-# 3. √ΣN = 1.4142. Action 0: 0.5 + 0.2 x 1.4142 / 2 = 0.641;
-#    action 1: 0.1 + 0.8 x 1.4142 / 2 = 0.666. Action 1, known to be terminal.
-# 4. √ΣN = 1.7321. Action 0: 0.5 + 0.2 x 1.7321 / 2 = 0.673;
-#    action 1: 0.1 + 0.8 x 1.7321 / 3 = 0.562.
+# 2. √ΣN = 1. Action 0: 0.5 + 0.3 / 2 = 0.65; action 1: 0.7 / 1. Action 1: Q(1) = 0.32.
+# 3. √ΣN = 1.4142. Action 0: 0.5 + 0.3 x 1.4142 / 2 = 0.712;
+#    action 1: 0.32 + 0.7 x 1.4142 / 2 = 0.815. Action 1, known to be terminal.
+# 4. √ΣN = 1.7321. Action 0: 0.5 + 0.3 x 1.7321 / 2 = 0.760;
+#    action 1: 0.32 + 0.7 x 1.7321 / 3 = 0.724.
 #    Action 0, on to the end of state 1: Q(0) = (0.5 + 0.7) / 2 = 0.6.
 #
 # PUCT, action 1 first.
-# 1. Q(1) = 0.1.
-# 2. Action 0: 0.2; action 1: 0.1 + 0.8 / 2 = 0.5. Action 1.
-# 3. Action 0: 0.2 x 1.4142 = 0.283; action 1: 0.1 + 0.8 x 1.4142 / 3 = 0.477. Action 1.
-# 4. Action 0: 0.2 x 1.7321 = 0.346; action 1: 0.1 + 0.8 x 1.7321 / 4 = 0.446. Action 1.
+# 1. Q(1) = 0.32.
+# 2. Action 0: 0.3; action 1: 0.32 + 0.7 / 2 = 0.67. Action 1.
+# 3. Action 0: 0.3 x 1.4142 = 0.424; action 1: 0.32 + 0.7 x 1.4142 / 3 = 0.650. Action 1.
+# 4. Action 0: 0.3 x 1.7321 = 0.520; action 1: 0.32 + 0.7 x 1.7321 / 4 = 0.623. Action 1.
 EXPECTED = {
     (Rule.UCT, 0): {
         1: ([0.5, 0.0], [1, 0], 1),
@@ -141,22 +142,22 @@ EXPECTED = {
         4: ([0.65, 0.0], [4, 0], 2),
     },
     (Rule.UCT, 1): {
-        1: ([0.0, 0.1], [0, 1], 1),
-        2: ([0.0, 0.1], [0, 2], 1),
-        3: ([0.5, 0.1], [1, 2], 2),
-        4: ([0.6, 0.1], [2, 2], 3),
+        1: ([0.0, 0.32], [0, 1], 1),
+        2: ([0.0, 0.32], [0, 2], 1),
+        3: ([0.0, 0.32], [0, 3], 1),
+        4: ([0.5, 0.32], [1, 3], 2),
     },
     (Rule.PUCT, 0): {
         1: ([0.5, 0.0], [1, 0], 1),
-        2: ([0.5, 0.1], [1, 1], 2),
-        3: ([0.5, 0.1], [1, 2], 2),
-        4: ([0.6, 0.1], [2, 2], 3),
+        2: ([0.5, 0.32], [1, 1], 2),
+        3: ([0.5, 0.32], [1, 2], 2),
+        4: ([0.6, 0.32], [2, 2], 3),
     },
     (Rule.PUCT, 1): {
-        1: ([0.0, 0.1], [0, 1], 1),
-        2: ([0.0, 0.1], [0, 2], 1),
-        3: ([0.0, 0.1], [0, 3], 1),
-        4: ([0.0, 0.1], [0, 4], 1),
+        1: ([0.0, 0.32], [0, 1], 1),
+        2: ([0.0, 0.32], [0, 2], 1),
+        3: ([0.0, 0.32], [0, 3], 1),
+        4: ([0.0, 0.32], [0, 4], 1),
     },
 }
 

@@ -207,12 +207,13 @@ def _device_tree(tables, prior, value, rule, seeds):
     return device.search(
         mdps.TableEnv(tables),
         jnp.zeros(2, jnp.int32),
-        lambda states: (prior[states], value[states]),
+        lambda states, key: (prior[states], value[states]),
         rule=rule,
         budget=10,
         c=2.0,
         discount=0.99,
         seeds=seeds,
+        key=jax.random.PRNGKey(0),
         return_tree=True,
     )
 

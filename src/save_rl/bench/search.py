@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import mctx
 import numpy as np
 
 from save_rl.bench import median_seconds
 from save_rl.search import device, host
+from save_rl.search.device import mctx
 from save_rl.search.rules import Rule
 
 _STATES = 64
@@ -37,7 +37,7 @@ class _Tables:
         never = jnp.zeros((), jnp.bool_)
         return next_state[state, action], reward[state, action], never, never
 
-    def evaluate(self, states: Any) -> Any:
+    def evaluate(self, states: Any, key: Any = None) -> Any:
         return self._on_device[2][states], self._on_device[3][states]
 
 
@@ -50,7 +50,7 @@ def _case(lanes: int, num_actions: int, budget: int, repeats: int) -> dict[str, 
     def on_device(states):
         return device.search(
             tables, states, tables.evaluate, rule=Rule.SAVE, budget=budget, c=2.0, discount=0.99,  # type: ignore[arg-type]
-            seeds=jnp.asarray(seeds),
+            seeds=jnp.asarray(seeds), key=jax.random.PRNGKey(0),
         )[:3]  # fmt: skip
 
     def recurrent(params, key, action, states):

@@ -87,37 +87,22 @@ class Evaluate:
     def run(self) -> None:
         from rich.console import Console
 
-        from save_rl.evaluation import (
-            check_evaluation, evaluate_program, evaluate_search, load_run, write_evaluation,
-        )  # fmt: skip
+        from save_rl.evaluation import evaluate, mean_and_error
         from save_rl.report.plots import budget_table
-        from save_rl.training.devices import select_device
-        from save_rl.training.loop import warn
 
-        check_evaluation(self.budgets, self.episodes)
-        import jax
-        import numpy as np
-
-        with jax.default_device(select_device(self.device)):
-            if self.agent is not None:
-                name, seeds = self.agent, (self.seed,)
-                out = self.out or Path("evaluation.csv")
-                results = evaluate_search(
-                    self.run_or_env, self.agent, self.budgets, self.episodes, seed=self.seed,
-                    **read_options(self.env_options),
-                )  # fmt: skip
-            else:
-                folder = Path(self.run_or_env)
-                program, params = load_run(folder, warn)
-                name, seeds = program.settings.agent, program.settings.seeds
-                out = self.out or folder / "evaluation.csv"
-                results = evaluate_program(program, params, self.budgets, self.episodes)
-        write_evaluation(out, results, seeds)
-        cells = {
-            r.budget: (float(r.returns.mean()), float(r.returns.std() / np.sqrt(r.returns.size)))
-            for r in results
-        }
-        Console().print(budget_table({name: cells}, f"Test reward, {self.episodes} episodes"))
+        results = evaluate(
+            self.run_or_env,
+            self.budgets,
+            self.episodes,
+            agent=self.agent,
+            seed=self.seed,
+            env_options=read_options(self.env_options),
+            out=self.out,
+            device=self.device,
+        )
+        title = f"Test reward of {self.run_or_env}, {self.episodes} episodes"
+        cells = {result.budget: mean_and_error(result) for result in results}
+        Console().print(budget_table({self.agent or "run": cells}, title))
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -29,9 +29,7 @@ class SimulatorEnv(gymnasium.Env[np.ndarray, np.int64]):
         self._state = self.simulator.reset(int(self.np_random.integers(2**31)))
         return self._observation(), {}
 
-    def step(
-        self, action: np.int64
-    ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._state, reward, terminated, truncated = self.simulator.step(self._state, int(action))
         return self._observation(), float(reward), bool(terminated), bool(truncated), {}
 

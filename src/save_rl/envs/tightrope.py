@@ -70,9 +70,7 @@ class Tightrope(NamedTuple):
         goal = jax.random.randint(seed, (), self.first_goal, STATES)
         return TightropeState(goal * 0, goal)
 
-    def step(
-        self, state: TightropeState, action: Any
-    ) -> tuple[TightropeState, Any, Any, Any]:
+    def step(self, state: TightropeState, action: Any) -> tuple[TightropeState, Any, Any, Any]:
         position, reward, terminated = transition(
             self.fatal, self.step_reward, self.goal_reward, state.position, state.goal, action
         )

@@ -4,8 +4,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 AGENTS = ("save", "q-learning", "puct")
 EPISODES = 12_000
 BUDGETS = (0, 5, 10, 20)
@@ -20,7 +18,7 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
     from rich.console import Console
 
     from save_rl.errors import InputError
-    from save_rl.evaluation import evaluate_program
+    from save_rl.evaluation import evaluate_program, mean_and_error
     from save_rl.report.plots import budget_table, curve_figure
     from save_rl.training.loop import train
     from save_rl.training.settings import TrainSettings
@@ -42,10 +40,7 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
         rows = result.metrics
         curves[agent] = ([r["episodes"] for r in rows], [r["test_return"] for r in rows])
         tested = evaluate_program(result.program, result.state.learner.params, BUDGETS, tests)
-        table[agent] = {
-            t.budget: (float(t.returns.mean()), float(t.returns.std() / np.sqrt(tests)))
-            for t in tested
-        }
+        table[agent] = {result.budget: mean_and_error(result) for result in tested}
     title = f"Test reward after {episodes:,} episodes, {tests} test episodes, seed 0"
     console.print(budget_table(table, title))
     curve_figure(

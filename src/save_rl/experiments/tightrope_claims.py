@@ -18,9 +18,12 @@ def _present(rows: Sequence[Row], name: str) -> list[Any]:
 
 
 def _all_greater(
-    id: str, claim: str, where: str, pairs: list[tuple[str, np.ndarray, np.ndarray]],
-    names: tuple[str, str], note: str = "",
-) -> Claim:  # fmt: skip
+    id: str,
+    claim: str,
+    pairs: list[tuple[str, np.ndarray, np.ndarray]],
+    names: tuple[str, str],
+    note: str = "",
+) -> Claim:
     """A claim that the first sample is larger in every one of several settings.
 
     Holds when it is at 5 % in each of them; `p_value` is the largest of them.
@@ -32,9 +35,9 @@ def _all_greater(
     )
     measured = f"{names[0]} against {names[1]}, medians: {measured or 'not measured'}"
     if seeds < AT_LEAST:
-        return Claim(id, claim, where, measured, None, seeds, None, _too_few(seeds))
+        return Claim(id, claim, _SECTION, measured, None, seeds, None, _too_few(seeds))
     p_values = [greater_p(a, b) for _, a, b in pairs]
-    return Claim(id, claim, where, measured, max(p_values) < 0.05, seeds, max(p_values), note)
+    return Claim(id, claim, _SECTION, measured, max(p_values) < 0.05, seeds, max(p_values), note)
 
 
 def _too_few(seeds: int) -> str:
@@ -71,12 +74,21 @@ def _known_number(rows: Sequence[Row], agent: str, expected: float) -> Claim:
     sample = values(rows, agent=agent, reward="dense", terminal=95, budget=10)
     id, claim = f"{agent}-dense-95-10", f"{agent}, dense, 95 %, budget 10: median {expected}"
     if len(sample) < AT_LEAST:
-        return Claim(id, claim, "B.2", "not measured", None, len(sample), None,
-                     _too_few(len(sample)))  # fmt: skip
+        return Claim(
+            id, claim, "B.2", "not measured", None, len(sample), None, _too_few(len(sample))
+        )
     median = float(np.median(sample))
     near = abs(median - expected) <= 0.01 + 1e-9
-    return Claim(id, claim, "B.2", f"median {median:.4f}", near, len(sample), None,
-                 "Holds within 0.01 of the printed number.")  # fmt: skip
+    return Claim(
+        id,
+        claim,
+        "B.2",
+        f"median {median:.4f}",
+        near,
+        len(sample),
+        None,
+        "Holds within 0.01 of the printed number.",
+    )
 
 
 def tabular_claims(rows: Sequence[Row]) -> list[Claim]:
@@ -88,27 +100,22 @@ def tabular_claims(rows: Sequence[Row]) -> list[Claim]:
     terminals, budgets = _present(rows, "terminal"), _present(rows, "budget")
     hard = [t for t in terminals if t >= 95]
     small = [b for b in budgets if b <= 10]
-    lowest, highest = budgets[0], budgets[-1]
+    highest = budgets[-1]
 
     def versus(a: str, b: str, reward_a: str, reward_b: str) -> list[Any]:
         return [
             (f"{t:g} % at {k}", get(a, reward_a, t, k), get(b, reward_b, t, k))
-            for t in hard for k in small
-        ]  # fmt: skip
+            for t in hard
+            for k in small
+        ]
 
-    converge = {}
+    converge: dict[str, float] = {}
+    seeds = []
     for agent in ("save", "puct"):
         for reward in ("dense", "sparse"):
-            medians, _ = _medians(select(rows, budget=highest), agent, reward)
+            medians, count = _medians(select(rows, budget=highest), agent, reward)
             converge |= {f"{agent} {reward} {name}": value for name, value in medians.items()}
-    few = min((len(values(rows, agent=a, reward="dense", terminal=terminals[0], budget=highest))
-               for a in ("save", "puct")), default=0)  # fmt: skip
-    gains = [
-        float(np.median(get("q-learning", r, t, highest)) - np.median(get("q-learning", r, t, lowest)))
-        for r in _present(rows, "reward") for t in terminals if len(get("q-learning", r, t, highest))
-    ]  # fmt: skip
-    q_seeds = len(get("q-learning", _present(rows, "reward")[0], terminals[0], highest))
-    enough = q_seeds >= AT_LEAST and highest > lowest
+            seeds.append(count)
     return [
         _known_number(rows, "uct", 0.07),
         _known_number(rows, "uct-threshold", 0.08),
@@ -116,47 +123,78 @@ def tabular_claims(rows: Sequence[Row]) -> list[Claim]:
             "uct-threshold-helps",
             "choosing an unexplored action when none is worth more than 0 improves UCT",
             "B.2 (p = 0.02)",
-            get("uct-threshold", "dense", 95, 10), get("uct", "dense", 95, 10),
-            names=("threshold", "plain"), note="Dense, 95 %, budget 10.",
-        ),  # fmt: skip
-        _solves("save-solves-dense", "SAVE solves all of the dense settings",
-                *_medians(rows, "save", "dense"), lambda solved, of: solved == of),
-        _solves("save-solves-most-sparse", "SAVE solves most of the sparse settings",
-                *_medians(rows, "save", "sparse"), lambda solved, of: solved > of / 2),
+            get("uct-threshold", "dense", 95, 10),
+            get("uct", "dense", 95, 10),
+            names=("threshold", "plain"),
+            note="Dense, 95 %, budget 10.",
+        ),
+        _solves(
+            "save-solves-dense",
+            "SAVE solves all of the dense settings",
+            *_medians(rows, "save", "dense"),
+            lambda solved, of: solved == of,
+        ),
+        _solves(
+            "save-solves-most-sparse",
+            "SAVE solves most of the sparse settings",
+            *_medians(rows, "save", "sparse"),
+            lambda solved, of: solved > of / 2,
+        ),
         _all_greater(
             "puct-struggles",
             "with small budgets and many terminal actions PUCT falls behind SAVE when sparse",
-            _SECTION, versus("save", "puct", "sparse", "sparse"), ("SAVE", "PUCT"),
+            versus("save", "puct", "sparse", "sparse"),
+            ("SAVE", "PUCT"),
         ),
         _all_greater(
-            "puct-worse-when-sparse", "there PUCT struggles especially with sparse rewards",
-            _SECTION, versus("puct", "puct", "dense", "sparse"), ("dense", "sparse"),
-            "Both rewards are at most 1 for a whole chain.",
+            "puct-worse-when-sparse",
+            "there PUCT struggles especially with sparse rewards",
+            versus("puct", "puct", "dense", "sparse"),
+            ("dense", "sparse"),
+            "A whole chain pays 1 under both rewards.",
         ),
-        _solves("both-converge", f"with a large budget ({highest}) PUCT and SAVE both solve it",
-                converge, few, lambda solved, of: solved == of),
+        _solves(
+            "both-converge",
+            f"with a large budget ({highest}) PUCT and SAVE both solve it",
+            converge,
+            min(seeds),
+            lambda solved, of: solved == of,
+        ),
         _all_greater(
-            "brute-force-is-hard", "UCT without learning falls behind SAVE at small budgets",
-            _SECTION,
+            "brute-force-is-hard",
+            "UCT without learning falls behind SAVE at small budgets",
             versus("save", "uct", "dense", "dense") + versus("save", "uct", "sparse", "sparse"),
             ("SAVE", "UCT"),
         ),
         _all_greater(
             "q-learning-slow-when-sparse",
             "Q-learning has not converged after 500 episodes when rewards are sparse",
-            _SECTION, versus("save", "q-learning", "sparse", "sparse"), ("SAVE", "Q-learning"),
+            versus("save", "q-learning", "sparse", "sparse"),
+            ("SAVE", "Q-learning"),
         ),
-        Claim(
-            "search-hardly-helps-q-learning",
-            "search at test time does not substantially improve Q-learning", _SECTION,
-            f"median gain from budget {lowest} to {highest}: "
-            + (f"{np.median(gains):.3f} over {len(gains)} settings, at most {max(gains):.3f}"
-               if gains else "not measured"),
-            bool(np.median(gains) < 0.1) if enough else None, q_seeds, None,
-            "Holds if the median gain over settings is below 0.1."
-            if enough else "Too few seeds, or one budget alone.",
-        ),
-    ]  # fmt: skip
+        _search_hardly_helps(rows, budgets[0], highest),
+    ]
+
+
+def _search_hardly_helps(rows: Sequence[Row], lowest: int, highest: int) -> Claim:
+    """Q-learning at the largest test budget against the smallest."""
+    id, claim = "search-hardly-helps-q-learning", "search at test time hardly improves Q-learning"
+    few, _ = _medians(select(rows, budget=lowest), "q-learning", "sparse")
+    dense, _ = _medians(select(rows, budget=lowest), "q-learning", "dense")
+    many, seeds = _medians(select(rows, budget=highest), "q-learning", "sparse")
+    many_dense, _ = _medians(select(rows, budget=highest), "q-learning", "dense")
+    before, after = [*few.values(), *dense.values()], [*many.values(), *many_dense.values()]
+    if seeds < AT_LEAST or lowest == highest or len(before) != len(after):
+        return Claim(
+            id, claim, _SECTION, "not measured", None, seeds, None, "Needs two budgets and 5 seeds."
+        )
+    gains = np.subtract(after, before)
+    measured = (
+        f"median gain from budget {lowest} to {highest}: {np.median(gains):.3f} over {len(gains)} "
+        f"settings, at most {gains.max():.3f}"
+    )
+    note = "Holds if the median gain over settings is below 0.1."
+    return Claim(id, claim, _SECTION, measured, bool(np.median(gains) < 0.1), seeds, None, note)
 
 
 def network_claims(rows: Sequence[Row]) -> list[Claim]:
@@ -173,33 +211,82 @@ def network_claims(rows: Sequence[Row]) -> list[Claim]:
     def solves(id: str, claim: str, agent: str, note: str = "") -> Claim:
         sample = final[agent]
         if len(sample) < AT_LEAST:
-            return Claim(id, claim, where, "not measured" if not len(sample) else
-                         f"median final test reward {np.median(sample):.3f}",
-                         None, len(sample), None, _too_few(len(sample)))  # fmt: skip
+            return Claim(
+                id,
+                claim,
+                where,
+                "not measured"
+                if not len(sample)
+                else f"median final test reward {np.median(sample):.3f}",
+                None,
+                len(sample),
+                None,
+                _too_few(len(sample)),
+            )
         measured = f"median final test reward {np.median(sample):.3f}, worst {sample.min():.3f}"
-        return Claim(id, claim, where, measured, bool(np.median(sample) >= SOLVED), len(sample),
-                     None, note)  # fmt: skip
+        return Claim(
+            id, claim, where, measured, bool(np.median(sample) >= SOLVED), len(sample), None, note
+        )
 
     large = solves("puct-solves-with-large-budget", "PUCT is fine at budgets of 50 or more", "puct")
     if budget < 50:
-        large = Claim(large.id, large.claim, "B.3", f"not measured: this run has budget {budget}",
-                      None, 0, None, "Run with --agents puct --budget 50.")  # fmt: skip
+        large = Claim(
+            large.id,
+            large.claim,
+            "B.3",
+            f"not measured: this run has budget {budget}",
+            None,
+            0,
+            None,
+            "Run with --agents puct --budget 50.",
+        )
     small = "" if budget <= 10 else f"The claim is about small budgets; this run has {budget}."
     return [
         solves("save-solves", "SAVE solves Tightrope with networks", "save"),
-        compare("save-above-puct", "SAVE ends above PUCT at this budget", where, save, puct,
-                names=("SAVE", "PUCT"), note=small),
-        compare("q-learning-above-puct", "PUCT underperforms model-free Q-learning", "B.3",
-                final["q-learning"], puct, names=("Q-learning", "PUCT"), note=small),
-        compare("save-ends-above-q-learning", "SAVE ends above Q-learning", where, save,
-                final["q-learning"], names=("SAVE", "Q-learning"),
-                note="Final test reward; both can end near 1."),
-        compare("save-learns-faster", "SAVE learns faster than Q-learning", where,
-                get("save", "area_under_curve"), get("q-learning", "area_under_curve"),
-                names=("SAVE", "Q-learning"), note="Area under the curve over log episodes."),
-        compare("save-solves-earlier", "SAVE needs fewer episodes to solve it than Q-learning",
-                where, -get("save", "episodes_to_solve"), -get("q-learning", "episodes_to_solve"),
-                names=("SAVE", "Q-learning"),
-                note=f"Minus the episodes until the test reward first reaches {SOLVED}."),
+        compare(
+            "save-above-puct",
+            "SAVE ends above PUCT at this budget",
+            where,
+            save,
+            puct,
+            names=("SAVE", "PUCT"),
+            note=small,
+        ),
+        compare(
+            "q-learning-above-puct",
+            "PUCT underperforms model-free Q-learning",
+            "B.3",
+            final["q-learning"],
+            puct,
+            names=("Q-learning", "PUCT"),
+            note=small,
+        ),
+        compare(
+            "save-ends-above-q-learning",
+            "SAVE ends above Q-learning",
+            where,
+            save,
+            final["q-learning"],
+            names=("SAVE", "Q-learning"),
+            note="Final test reward; both can end near 1.",
+        ),
+        compare(
+            "save-learns-faster",
+            "SAVE learns faster than Q-learning",
+            where,
+            get("save", "area_under_curve"),
+            get("q-learning", "area_under_curve"),
+            names=("SAVE", "Q-learning"),
+            note="Area under the curve over log episodes.",
+        ),
+        compare(
+            "save-solves-earlier",
+            "SAVE needs fewer episodes to solve it than Q-learning",
+            where,
+            get("q-learning", "episodes_to_solve"),
+            get("save", "episodes_to_solve"),
+            names=("Q-learning", "SAVE"),
+            note=f"Episodes until the test reward first reaches {SOLVED}.",
+        ),
         large,
-    ]  # fmt: skip
+    ]

@@ -92,9 +92,7 @@ def _row(cell: Cell, value: float) -> dict[str, Any]:
     return {"experiment": NAME, **cell._asdict(), "metric": "test_reward", "value": value}
 
 
-def run(
-    scale: str, overrides: dict[str, Any], out: Path, resume: bool, command: str
-) -> list[Any]:
+def run(scale: str, overrides: dict[str, Any], out: Path, resume: bool, command: str) -> list[Any]:
     """Run the grid and write its files; returns the claims."""
     import numpy as np
 

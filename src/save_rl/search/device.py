@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import mctx
+import mctx as mctx_library
 
 from save_rl.search import rules
 from save_rl.search.rules import TIE_TOLERANCE, Rule
 from save_rl.types import Array, Evaluator, SearchResult, Simulator
+
+mctx: Any = mctx_library  # its dataclasses are built at run time, unseen by type checkers
 
 
 class Node(NamedTuple):
@@ -42,13 +44,7 @@ def root_noise(key: Array, policy: Array, fraction: float = 0.25) -> Array:
     return jnp.where(valid, (1 - fraction) * policy + fraction * noise, -jnp.inf)
 
 
-def masked(env: Simulator, state: Any, prior: Array) -> Array:
-    """Set the prior `[A]` of the actions that the state does not allow to -inf."""
-    mask = getattr(env, "action_mask", None)
-    return prior if mask is None else jnp.where(mask(state), prior, -jnp.inf)
-
-
-def _node_values(tree: mctx.Tree, node: Array, rule: Rule) -> tuple[Array, Array, Array]:
+def _node_values(tree: Any, node: Array, rule: Rule) -> tuple[Array, Array, Array]:
     """Prior, Q_k and visits of all actions of a node of an unbatched tree, each `[A]`."""
     prior = tree.children_prior_logits[node]
     visits = tree.children_visits[node]
@@ -56,7 +52,7 @@ def _node_values(tree: mctx.Tree, node: Array, rule: Rule) -> tuple[Array, Array
     return prior, rules.action_value(rule, prior, visits * mean, visits), visits
 
 
-def _select(tree: mctx.Tree, node: Array, rule: Rule, c: float) -> Array:
+def _select(tree: Any, node: Array, rule: Rule, c: float) -> Array:
     """`argmax_a Q_k + U_k` at a node of an unbatched tree, ties at random."""
     prior, value, visits = _node_values(tree, node, rule)
     valid = prior > -jnp.inf
@@ -71,7 +67,7 @@ def _select(tree: mctx.Tree, node: Array, rule: Rule, c: float) -> Array:
         node.astype(jnp.uint32),
         jnp.arange(prior.shape[0], dtype=jnp.uint32),
     )
-    return jnp.argmax(jnp.where(tied, priority | 1, 0))
+    return jnp.argmax(jnp.where(tied, priority + 1, 0))
 
 
 def search(
@@ -84,7 +80,7 @@ def search(
     c: float,
     discount: float,
     seeds: Array,
-    key: Array | None = None,
+    key: Array,
     noise: float = 0.0,
     return_tree: bool = False,
 ) -> SearchResult:
@@ -92,27 +88,26 @@ def search(
 
     Args:
         states: environment states with a leading axis `B`.
-        evaluate: maps states `[B]` to `(prior [B, A], value [B])` of new nodes, masked already.
+        evaluate: what new nodes are worth, see `Evaluator`.
         seeds: `[B]` uint32, break ties.
-        key: JAX key, for root noise alone.
+        key: JAX key, for root noise and for `evaluate`.
         noise: share of Dirichlet noise in the prior of the roots (PUCT in training: 0.25).
     """
-    prior, value = evaluate(states)
+    key, root_key, noise_key = jax.random.split(key, 3)
+    prior, value = evaluate(states, root_key)
     if noise > 0:
-        assert key is not None
-        prior = jax.vmap(root_noise, (0, 0, None))(
-            jax.random.split(key, prior.shape[0]), prior, noise
-        )
+        noise_keys = jax.random.split(noise_key, prior.shape[0])
+        prior = jax.vmap(root_noise, (0, 0, None))(noise_keys, prior, noise)
     if budget == 0:
         q_values = prior if rule == Rule.SAVE else jnp.where(prior > -jnp.inf, 0.0, -jnp.inf)
         visits = jnp.zeros(prior.shape, jnp.int32)
         return SearchResult(q_values, visits, visits > 0)
 
     def recurrent_fn(params, rng_key, action, node):
-        del params, rng_key
+        del params
         state, reward, terminated, truncated = jax.vmap(env.step)(node.state, action)
         del truncated  # time limits end real episodes; the search looks past them
-        new_prior, new_value = evaluate(state)
+        new_prior, new_value = evaluate(state, rng_key)
         return mctx.RecurrentFnOutput(
             reward=jnp.where(node.over, 0.0, reward).astype(new_value.dtype),
             discount=jnp.where(terminated, 0.0, discount).astype(new_value.dtype),
@@ -126,7 +121,7 @@ def search(
 
     tree = mctx.search(
         params=(),
-        rng_key=jax.random.key(0),
+        rng_key=key,
         root=mctx.RootFnOutput(
             prior_logits=prior,
             value=value,

@@ -49,11 +49,9 @@ class Trees(NamedTuple):
 def allocate(lanes: int, budget: int, num_actions: int, dtype: type = np.float32) -> Trees:
     """Room for `lanes` trees; `plant` starts one."""
     shape = (lanes, budget + 1)
-    return Trees(
-        *(np.zeros(shape, np.int32) for _ in range(9)),
-        np.zeros(shape, np.bool_),
-        *(np.zeros(shape, np.float64) for _ in range(5)),
-        np.zeros((*shape, num_actions), dtype),
+    types = [np.int32] * 9 + [np.bool_] + [np.float64] * 5
+    return Trees._make(
+        [np.zeros(shape, t) for t in types] + [np.zeros((*shape, num_actions), dtype)]
     )
 
 
@@ -110,9 +108,7 @@ def choose(trees, lane, node, simulation, rule, c, seed):
     elif rule == _SAVE:
         spread = np.sqrt(np.log(count + trees.num_valid[lane, node]))
     else:  # an action tried n times counts max(n, 1)
-        spread = np.sqrt(
-            np.log(count + trees.num_valid[lane, node] - trees.num_tried[lane, node])
-        )
+        spread = np.sqrt(np.log(count + trees.num_valid[lane, node] - trees.num_tried[lane, node]))
     action, chosen_child = trees.best_untried[lane, node], 0
     best, runner_up = -np.inf, -np.inf
     if action >= 0:
@@ -300,9 +296,7 @@ def search(
     for simulation in range(budget):
         _select_all(trees, simulation, int(rule), c, seeds, nodes, actions)
         rewards, terminals, priors, values = step(nodes, actions, simulation + 1)
-        _expand_all(
-            trees, simulation, nodes, actions, rewards, terminals, priors, values, discount
-        )
+        _expand_all(trees, simulation, nodes, actions, rewards, terminals, priors, values, discount)
     q_values, visits = np.zeros((lanes, num_actions)), np.zeros((lanes, num_actions), np.int64)
     _results(trees, int(rule), q_values, visits)
     return SearchResult(q_values, visits, visits > 0, trees if return_tree else None)

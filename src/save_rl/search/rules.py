@@ -3,10 +3,11 @@
 Every function here is plain arithmetic, so that one definition serves both back ends: JAX arrays
 in `search.device`, and scalars compiled by Numba in `search.host`.
 
-| | SAVE (eq. 1, 2, 4) | UCT (section 3.1) | PUCT (A.3) |
-|---|---|---|---|
-| value of an action | (Qθ + Σ returns) / (visits + 1) | mean return, 0 if untried | the same |
-| exploration | c √(log ΣN / N), N = visits + 1 | the same, N = max(visits, 1) | c π √Σvisits / (visits + 1) |
+| rule | value of an action | exploration |
+|---|---|---|
+| SAVE (eq. 1, 2, 4) | (Qθ + Σ returns) / (visits + 1) | c √(log ΣN / N), N = visits + 1 |
+| UCT (section 3.1) | mean return, 0 if untried | the same, N = max(visits, 1) |
+| PUCT (A.3) | mean return, 0 if untried | c π √(Σ visits) / (visits + 1) |
 
 `prior` is Qθ for SAVE and π for PUCT. All untried actions of a node share everything but their
 prior, so the best of them is the one with the highest prior.

@@ -7,63 +7,20 @@ import jax.numpy as jnp
 
 from save_rl.agents import Agent
 from save_rl.search import device
+from save_rl.search.lanes import apply_mask, masks, random_action, rollouts
 from save_rl.search.rules import Rule, tie_priority
 from save_rl.types import Array, Evaluator, SearchResult, Simulator
 
-_ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
 
-
-def masks(env: Simulator, states: Any) -> Array:
-    """Actions that the states `[B]` allow: `[B, A]`, or `[B, 0]` where all always are."""
-    action_mask = getattr(env, "action_mask", None)
-    if action_mask is None:
-        return jnp.zeros((jax.tree.leaves(states)[0].shape[0], 0), jnp.bool_)
-    return jax.vmap(action_mask)(states)
-
-
-def apply_mask(values: Array, mask: Array) -> Array:
-    """-inf where masked; a mask of width 0 allows everything."""
-    return values if mask.shape[-1] == 0 else jnp.where(mask, values, -jnp.inf)
-
-
-def _random_action(key: Array, mask: Array, num_actions: int) -> Array:
-    """A uniform allowed action of one lane."""
-    if mask.shape[-1] == 0:
-        return jax.random.randint(key, (), 0, num_actions)
-    nth = jax.random.randint(key, (), 0, jnp.maximum(mask.sum(), 1))
-    return jnp.argmax(jnp.cumsum(mask) > nth)
-
-
-def _rollouts(env: Simulator, states: Any, discount: float, key: Array) -> Array:
-    """Return of a uniformly random policy from each state `[B]` to the end of its episode."""
-    lanes = jax.tree.leaves(states)[0].shape[0]
-
-    def unfinished(carry):
-        _, _, _, over, t = carry
-        return ~jnp.all(over) & (t < _ROLLOUT_LIMIT)
-
-    def step(carry):
-        states, total, weight, over, t = carry
-        keys = jax.random.split(jax.random.fold_in(key, t), lanes)
-        actions = jax.vmap(_random_action, (0, 0, None))(keys, masks(env, states), env.num_actions)
-        states, reward, terminated, truncated = jax.vmap(env.step)(states, actions)
-        total = total + jnp.where(over, 0.0, weight * reward)
-        return states, total, weight * discount, over | terminated | truncated, t + 1
-
-    zeros = jnp.zeros(lanes)
-    start = (states, zeros, zeros + 1.0, zeros > 0, 0)
-    return jax.lax.while_loop(unfinished, step, start)[1]
-
-
-def evaluator(agent: Agent, network: Any, env: Simulator, discount: float, key: Array) -> Evaluator:
+def evaluator(agent: Agent, network: Any, env: Simulator, discount: float) -> Evaluator:
     """What the agent's search asks of a new state: its prior and its value."""
 
-    def evaluate(states: Any) -> tuple[Array, Array]:
+    def evaluate(states: Any, key: Array) -> tuple[Array, Array]:
         mask = masks(env, states)
         if agent.prior == "none":
             lanes = jax.tree.leaves(states)[0].shape[0]
             prior = apply_mask(jnp.zeros((lanes, env.num_actions)), mask)
-            return prior, _rollouts(env, states, discount, key)
+            return prior, rollouts(env, states, discount, key)
         head, value = network(jax.vmap(env.observe)(states))
         head = apply_mask(head, mask)
         if agent.prior == "q":
@@ -82,16 +39,16 @@ def run_search(
 
     For agents whose prior is a policy, budget 0 makes the policy the value to act on.
     """
-    rollout_key, seed_key, noise_key = jax.random.split(key, 3)
-    evaluate = evaluator(agent, network, env, discount, rollout_key)
+    seed_key, key = jax.random.split(key)
+    evaluate = evaluator(agent, network, env, discount)
     if rule is None or budget == 0:
-        prior, _ = evaluate(states)
+        prior, _ = evaluate(states, key)
         visits = jnp.zeros(prior.shape, jnp.int32)
         return SearchResult(prior, visits, visits > 0)
     lanes = jax.tree.leaves(states)[0].shape[0]
     return device.search(
         env, states, evaluate, rule=rule, budget=budget, c=c, discount=discount,
-        seeds=jax.random.bits(seed_key, (lanes,), jnp.uint32), key=noise_key, noise=noise,
+        seeds=jax.random.bits(seed_key, (lanes,), jnp.uint32), key=key, noise=noise,
     )  # fmt: skip
 
 
@@ -101,12 +58,10 @@ def _highest(values: Array, eligible: Array, seed: Array) -> Array:
     priority = tie_priority(
         seed, jnp.uint32(0), jnp.uint32(0), jnp.arange(values.shape[0], dtype=jnp.uint32)
     )
-    return jnp.argmax(jnp.where(eligible & (values == jnp.max(values)), priority | 1, 0))
+    return jnp.argmax(jnp.where(eligible & (values == jnp.max(values)), priority + 1, 0))
 
 
-def choose_action(
-    agent: Agent, result: SearchResult, epsilon: Array | None, key: Array
-) -> Array:
+def choose_action(agent: Agent, result: SearchResult, epsilon: Array | None, key: Array) -> Array:
     """The final action of one lane; `epsilon` None means test (no exploration)."""
     q, visits, explored = result.q_values, result.visits, result.explored
     key, seed_key, random_key = jax.random.split(key, 3)
@@ -125,4 +80,4 @@ def choose_action(
         return action
     explore_key, action_key = jax.random.split(random_key)
     explore = jax.random.uniform(explore_key) < epsilon
-    return jnp.where(explore, _random_action(action_key, valid, q.shape[0]), action)
+    return jnp.where(explore, random_action(action_key, valid, q.shape[0]), action)

@@ -54,7 +54,8 @@ def save(folder: Path, number: int, state: Any, manifest: dict[str, Any]) -> Pat
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     buffer = io.BytesIO()
-    np.savez(buffer, **{name: np.asarray(x) for name, x in _named_leaves(state).items()})
+    arrays: dict[str, Any] = {name: np.asarray(x) for name, x in _named_leaves(state).items()}
+    np.savez(buffer, allow_pickle=False, **arrays)
     data = buffer.getvalue()
     manifest = {"number": number, "sha256": hashlib.sha256(data).hexdigest(), **manifest}
     final, temporary = folder / f"{number:09d}", folder / f".writing-{number:09d}"

@@ -19,7 +19,8 @@ from save_rl.learning import losses, replay
 from save_rl.learning.exploration import EPSILON, epsilon_at_step, typical_length
 from save_rl.learning.replay import Replay, Transition
 from save_rl.networks import make_network
-from save_rl.training.acting import apply_mask, choose_action, masks, run_search
+from save_rl.search.lanes import apply_mask, masks
+from save_rl.training.acting import choose_action, run_search
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Array, Simulator
 
@@ -143,9 +144,7 @@ class Program:
             stats=no_stats(),
         )
 
-    def _chunk(
-        self, env_arrays: Any, state: SeedState, step: Array, episodes: Array
-    ) -> SeedState:
+    def _chunk(self, env_arrays: Any, state: SeedState, step: Array, episodes: Array) -> SeedState:
         """`settings.chunk` lock-steps of one seed; `step` lock-steps were made before.
 
         A seed that has had its `episodes` stays as it is, so what a seed learns does not depend on
@@ -270,9 +269,7 @@ class Program:
             flat = batches.next_observation.reshape(-1, *batches.next_observation.shape[2:])
             next_q, _ = self.network(state.learner.target)(flat)
             next_q = apply_mask(next_q.reshape(*shape, -1), batches.next_mask)
-            targets = jax.vmap(jax.vmap(losses.td_target))(
-                batches.reward, batches.discount, next_q
-            )
+            targets = jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
         betas = (agent.beta_q.at(state.episodes), agent.beta_a.at(state.episodes))
         active = (step + 1) * s.lanes >= s.min_replay
 
@@ -292,9 +289,7 @@ class Program:
         )
         made = (step + 1) * s.updates_per_step
         copy = (made // s.target_period) != ((made - s.updates_per_step) // s.target_period)
-        target = jax.tree.map(
-            lambda new, old: jnp.where(copy, new, old), params, learner.target
-        )
+        target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), params, learner.target)
         stats = state.stats
         stats = stats._replace(
             loss_q=stats.loss_q + active * jnp.sum(loss_q),

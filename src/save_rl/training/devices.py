@@ -17,7 +17,8 @@ def select_device(name: str) -> Any:
     require(name in ("auto", "cpu", "gpu"), "--device", repr(name), "'auto', 'cpu' or 'gpu'")
     import jax
 
-    if jax.config.jax_compilation_cache_dir is None:
+    config: Any = jax.config  # its attributes are unknown to type checkers
+    if config.jax_compilation_cache_dir is None:
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(root) / "save_rl" / "jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -6,7 +6,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 
-class Interrupted(Exception):  # noqa: N818  # not an error: the user asked
+class Interrupted(Exception):  # not an error: the user asked
     """A run was saved and stopped on request; `code` is the exit code."""
 
     def __init__(self, message: str, code: int):

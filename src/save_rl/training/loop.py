@@ -1,6 +1,5 @@
 """A training run from beginning to end: chunks of compiled work, and what happens between them."""
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from save_rl.training import checkpoint
 from save_rl.training.device import Program, SeedState
 from save_rl.training.devices import compiler_options, select_device
 from save_rl.training.interrupt import Interrupted, StopOnSignal
-from save_rl.training.progress import Progress
+from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import RunDirectory
 from save_rl.training.settings import TrainSettings
 
@@ -41,10 +40,6 @@ def is_log_point(chunk: int) -> bool:
     the number alone, so a resumed run writes the same lines.
     """
     return chunk % (1 << max(0, chunk.bit_length() - 6)) == 0
-
-
-def warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
 class _Run:
@@ -96,7 +91,10 @@ class _Run:
             self.program.env_arrays, self.state, step, self.settings.episodes
         )
         self.chunks += 1
-        for name, loss in (("loss_q", self.state.stats.loss_q), ("loss_a", self.state.stats.loss_a)):
+        for name, loss in (
+            ("loss_q", self.state.stats.loss_q),
+            ("loss_a", self.state.stats.loss_a),
+        ):
             bad = ~np.isfinite(np.asarray(loss))
             if bad.any():
                 seed = self.settings.seeds[int(np.argmax(bad))]
@@ -136,9 +134,9 @@ class _Run:
                     "return_max": float(stats.return_max[i]) if episodes else "",
                     "loss_q": float(stats.loss_q[i]) / updates,
                     "loss_a": float(stats.loss_a[i]) / updates,
-                    "epsilon": 0.0 if agent.act == "visits" else float(
-                        EPSILON.at(np.float64(state.episodes[i]))
-                    ),
+                    "epsilon": 0.0
+                    if agent.act == "visits"
+                    else float(EPSILON.at(np.float64(state.episodes[i]))),
                     "beta_q": float(agent.beta_q.at(np.float64(state.episodes[i]))),
                     "beta_a": float(agent.beta_a.at(np.float64(state.episodes[i]))),
                     "episode_length": float(state.length[i]),
@@ -227,7 +225,7 @@ def train(
                         steps = (run.chunks - counted) * settings.chunk * settings.lanes
                         seconds = time.monotonic() - clock
                         rate = steps * len(settings.seeds) * simulations / seconds
-                    bar.update(float(np.mean(np.asarray(run.state.episodes))), _note(rows, rate))
+                    bar.update(int(np.min(np.asarray(run.state.episodes))), _note(rows, rate))
             return _finish(run, draw=True)
         finally:
             folder.close()

@@ -8,6 +8,11 @@ from typing import Any
 _PLAIN_SECONDS = 10.0
 
 
+def warn(message: str) -> None:
+    """Say what went wrong without stopping."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
 class Progress:
     """Shows how far work has come, how fast it goes and how long it will take.
 

@@ -16,7 +16,7 @@ from save_rl.errors import InputError
 from save_rl.report.files import write_atomically
 from save_rl.training.settings import TrainSettings
 
-METRICS = (
+METRICS: tuple[str, ...] = (
     "time_s", "episodes", "env_steps", "simulator_steps", "updates", "return_mean", "return_min",
     "return_max", "loss_q", "loss_a", "epsilon", "beta_q", "beta_a", "episode_length",
     "test_return", "seed",

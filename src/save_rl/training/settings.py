@@ -45,12 +45,12 @@ class TrainSettings:
     """How often each transition is replayed on average."""
     target_period: int = 100  # paper A.1
     """Updates between copies to the target network (made at the end of a lock-step)."""
-    chunk: int = 32
+    chunk: int = 16
     """Lock-steps per compiled call; a run can stop and resume between chunks."""
     test_episodes: int = 0
     """Test episodes at each line of metrics; 0 for none."""
     test_budget: int = -1
-    """Budget of those tests; -1 for the training budget (0 for agents that train without search)."""
+    """Budget of those tests; -1 for the training budget (0 if the agent trains without search)."""
 
     @property
     def updates_per_step(self) -> int:

@@ -189,7 +189,7 @@ def _act(search, visits_decide, threshold, epsilon, q_values, visits, explored):
 @njit
 def run(
     env, rule, test_rule, td, amortize, puct, threshold, noise, seed, budget,
-    episodes, test_episodes, c, epsilon, discount, rate_q, rate_a, capacity, value_step,
+    episodes, test_episodes, c, epsilon, discount, rate_q, rate_a, capacity, value_step, trees,
 ):  # fmt: skip
     """Train and test one seed; `rule` -1 trains without search. Returns the test rewards."""
     np.random.seed(seed)
@@ -197,16 +197,6 @@ def run(
     tables = _Tables(np.zeros((states, actions)), np.zeros(states))
     if puct:
         tables.q[:] = 1.0 / actions
-    trees = host.Trees(
-        np.zeros((1, budget + 1), np.int32), np.zeros((1, budget + 1), np.int32),
-        np.zeros((1, budget + 1), np.int32), np.zeros((1, budget + 1), np.int32),
-        np.zeros((1, budget + 1), np.int32), np.zeros((1, budget + 1), np.int32),
-        np.zeros((1, budget + 1), np.int32), np.zeros((1, budget + 1), np.int32),
-        np.zeros((1, budget + 1), np.int32), np.zeros((1, budget + 1), np.bool_),
-        np.zeros((1, budget + 1)), np.zeros((1, budget + 1)), np.zeros((1, budget + 1)),
-        np.zeros((1, budget + 1)), np.zeros((1, budget + 1)),
-        np.zeros((1, budget + 1, actions)),
-    )  # fmt: skip
     positions = np.zeros(budget + 1, np.int64)
     replay = _Replay(
         np.zeros(capacity, np.int64), np.zeros(capacity, np.int64), np.zeros(capacity),
@@ -318,4 +308,5 @@ def train_and_test(
         settings.learning_rate_a,
         settings.replay,
         settings.value_step,
+        host.allocate(1, budget, env.num_actions, np.float64),
     )

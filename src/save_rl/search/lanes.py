@@ -1,0 +1,52 @@
+"""What a search asks of a batch of lanes of a JAX environment: masks and random rollouts."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from save_rl.types import Array, Simulator
+
+_ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
+
+
+def masks(env: Simulator, states: Any) -> Array:
+    """Actions that the states `[B]` allow: `[B, A]`, or `[B, 0]` where all always are."""
+    action_mask = getattr(env, "action_mask", None)
+    if action_mask is None:
+        return jnp.zeros((jax.tree.leaves(states)[0].shape[0], 0), jnp.bool_)
+    return jax.vmap(action_mask)(states)
+
+
+def apply_mask(values: Array, mask: Array) -> Array:
+    """-inf where masked; a mask of width 0 allows everything."""
+    return values if mask.shape[-1] == 0 else jnp.where(mask, values, -jnp.inf)
+
+
+def random_action(key: Array, mask: Array, num_actions: int) -> Array:
+    """A uniform allowed action of one lane."""
+    if mask.shape[-1] == 0:
+        return jax.random.randint(key, (), 0, num_actions)
+    nth = jax.random.randint(key, (), 0, jnp.maximum(mask.sum(), 1))
+    return jnp.argmax(jnp.cumsum(mask) > nth)
+
+
+def rollouts(env: Simulator, states: Any, discount: float, key: Array) -> Array:
+    """Return of a uniformly random policy from each state `[B]` to the end of its episode."""
+    lanes = jax.tree.leaves(states)[0].shape[0]
+
+    def unfinished(carry):
+        _, _, _, over, t = carry
+        return ~jnp.all(over) & (t < _ROLLOUT_LIMIT)
+
+    def step(carry):
+        states, total, weight, over, t = carry
+        keys = jax.random.split(jax.random.fold_in(key, t), lanes)
+        actions = jax.vmap(random_action, (0, 0, None))(keys, masks(env, states), env.num_actions)
+        states, reward, terminated, truncated = jax.vmap(env.step)(states, actions)
+        total = total + jnp.where(over, 0.0, weight * reward)
+        return states, total, weight * discount, over | terminated | truncated, t + 1
+
+    zeros = jnp.zeros(lanes)
+    start = (states, zeros, zeros + 1.0, zeros > 0, 0)
+    return jax.lax.while_loop(unfinished, step, start)[1]
