@@ -45,7 +45,7 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
     console.print(budget_table(table, title))
     curve_figure(
         curves, out / "curve.png", title="Tightrope, sparse reward, 95 % of actions fatal",
-        x_label="Training episodes", y_label="Test reward",
+        x_label="Training episodes", y_label="Test reward", log_x=False,
     )  # fmt: skip
     console.print(f"The learning curves are in {out / 'curve.png'}")
     return table

@@ -88,33 +88,26 @@ def verdict(claim: Claim) -> str:
 
 
 def print_claims(claims: Iterable[Claim], console: "Console") -> None:
-    """Print a table with a line per claim and its verdict in words."""
-    from rich.table import Table
+    """Print each claim with its verdict in words and, below it, what was measured."""
+    from rich.padding import Padding
     from rich.text import Text
 
     styles = {"holds": "green", "does not hold": "red", "too small to tell": "yellow"}
-    table = Table("Claim", "Paper", "Measured", title="Claims of the paper", title_justify="left")
-    table.add_column("Seeds", justify="right")
-    table.add_column("p", justify="right", no_wrap=True)
-    table.add_column("Verdict")
+    console.print("Claims of the paper", style="bold")
     for claim in claims:
         word = verdict(claim)
-        table.add_row(
-            Text(claim.claim),
-            Text(claim.where),
-            Text(f"{claim.measured}\n{claim.note}".strip()),
-            str(claim.seeds),
-            _p_value(claim.p_value),
-            Text(word, styles[word]),
-        )
-    console.print(table)
+        facts = [claim.where, f"{claim.seeds} seeds"]
+        if claim.p_value is not None:
+            facts.append(f"p {_p_value(claim.p_value)}")
+        console.print(Text.assemble((f"{word:>17}  ", styles[word]), claim.claim))
+        console.print(Padding(Text(f"{claim.measured} ({', '.join(facts)})"), (0, 0, 0, 19)))
+        if claim.note:
+            console.print(Padding(Text(claim.note, "dim"), (0, 0, 0, 19)))
 
 
 def _median(sample: Sequence[float] | np.ndarray) -> str:
     return f"{np.median(sample):.3g}" if len(sample) else "unknown"
 
 
-def _p_value(p_value: float | None) -> str:
-    if p_value is None:
-        return "–"
-    return "< 0.001" if p_value < 0.001 else f"{p_value:.3f}"
+def _p_value(p_value: float) -> str:
+    return "< 0.001" if p_value < 0.001 else f"= {p_value:.3f}"

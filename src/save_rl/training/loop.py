@@ -205,7 +205,7 @@ def train(
                 run.restore()
             elif checkpoint_seconds > 0:
                 run.save()  # a broken first minute can be resumed too
-            rows: list[dict[str, Any]] = []
+            latest: dict[int, dict[str, Any]] = {}  # the last line of metrics of each seed
             clock = counted = None  # set after the first chunk, which compiles
             with Progress(label or settings.agent, settings.episodes, "episodes", progress) as bar:
                 while not run.finished():
@@ -216,7 +216,7 @@ def train(
                         )
                     run.chunk()
                     if is_log_point(run.chunks) or run.finished():
-                        rows = run.log()
+                        latest |= {row["seed"]: row for row in run.log()}
                     if time.monotonic() - run.saved_at >= checkpoint_seconds:
                         run.save()
                     if clock is None or counted is None:
@@ -225,7 +225,10 @@ def train(
                         steps = (run.chunks - counted) * settings.chunk * settings.lanes
                         seconds = time.monotonic() - clock
                         rate = steps * len(settings.seeds) * simulations / seconds
-                    bar.update(int(np.min(np.asarray(run.state.episodes))), _note(rows, rate))
+                    bar.update(
+                        int(np.min(np.asarray(run.state.episodes))),
+                        _note(list(latest.values()), rate),
+                    )
             return _finish(run, draw=True)
         finally:
             folder.close()

@@ -1,0 +1,177 @@
+"""Stopped at any moment, a run goes on as if nothing had happened."""
+
+import csv
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from save_rl import cli
+from save_rl.training import checkpoint
+from save_rl.training.loop import is_log_point
+from save_rl.training.progress import Progress
+
+SETTINGS = [
+    "train", "tightrope", "--agent", "save", "--episodes", "6000", "--budget", "3", "--lanes", "8",
+    "--chunk", "4", "--seed", "3", "5", "--test-episodes", "8", "--checkpoint-seconds", "0",
+]  # fmt: skip
+
+
+def start(out: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "save_rl", *SETTINGS, "--out", str(out), *more]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return errors
+
+
+def metrics_without_time(out: Path) -> list[dict[str, str]]:
+    rows = list(csv.DictReader(io.StringIO((out / "metrics.csv").read_text())))
+    for row in rows:
+        del row["time_s"]
+    return rows
+
+
+def final_arrays(out: Path) -> dict[str, np.ndarray]:
+    number = checkpoint.numbers(out / "checkpoints")[-1]
+    with np.load(out / "checkpoints" / f"{number:09d}" / "arrays.npz") as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def newest(out: Path) -> int:
+    return max(checkpoint.numbers(out / "checkpoints"), default=-1)
+
+
+def wait_for_progress(process: subprocess.Popen[str], out: Path, after: int) -> None:
+    while newest(out) <= after:
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed") / "run"
+    finish(start(out))
+    return out
+
+
+def assert_same(out: Path, undisturbed: Path) -> None:
+    assert metrics_without_time(out) == metrics_without_time(undisturbed)
+    expected, found = final_arrays(undisturbed), final_arrays(out)
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        assert array.tobytes() == found[name].tobytes(), name
+
+
+def test_a_run_killed_at_random_moments_equals_one_left_alone(tmp_path, undisturbed):
+    """Six kills at moments nobody chose: between chunks, in a write, in a test, wherever."""
+    out = tmp_path / "run"
+    moments = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
+    kills, resume = 0, []
+    while kills < 6:
+        process = start(out, *resume)
+        wait_for_progress(process, out, newest(out))
+        time.sleep(moments.uniform(0, 0.4))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, "the run ended before it could be killed"
+        kills, resume = kills + 1, ["--resume"]
+    finish(start(out, "--resume"))
+    assert_same(out, undisturbed)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_polite_stop_saves_and_says_how_to_go_on(tmp_path, undisturbed, number, code):
+    out = tmp_path / "run"
+    process = start(out)
+    wait_for_progress(process, out, 3)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert f"save-rl: stopped; '{out}' is saved, go on with --resume." in errors
+    assert "Traceback" not in errors
+    finish(start(out, "--resume"))
+    assert_same(out, undisturbed)
+
+
+def test_a_damaged_newest_checkpoint_costs_only_the_way_back_to_the_one_before(
+    tmp_path, undisturbed
+):
+    import shutil
+
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    arrays = out / "checkpoints" / f"{newest(out):09d}" / "arrays.npz"
+    arrays.write_bytes(arrays.read_bytes()[:1000])
+    errors = finish(start(out, "--resume"))
+    assert "can't be used (its checksum does not match); trying the one before it." in errors
+    assert_same(out, undisturbed)
+
+
+def test_a_finished_run_can_be_resumed_without_harm(tmp_path, undisturbed):
+    import shutil
+
+    out = tmp_path / "run"
+    shutil.copytree(undisturbed, out)
+    finish(start(out, "--resume"))
+    assert_same(out, undisturbed)
+
+
+def run_in_process(*arguments: str) -> int:
+    try:
+        cli.main([*arguments])
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(
+    tmp_path, capsys
+):
+    out = tmp_path / "run"
+    options = ["--episodes", "500", "--lanes", "4", "--chunk", "4", "--budget", "2",
+               "--checkpoint-seconds", "0", "--out", str(out)]  # fmt: skip
+    code = run_in_process("train", "tests.training.environments:turns_nan", *options)
+    assert code == 1
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("save-rl: loss_q is not finite (seed 0, lock-step ")
+    assert str(out / "checkpoints") in message
+    assert newest(out) > 0
+    for name, array in final_arrays(out).items():
+        if ".learner" in name:
+            assert np.isfinite(array).all(), name
+
+
+def test_the_same_environment_without_the_flaw_trains(tmp_path):
+    options = ["--episodes", "20", "--lanes", "4", "--chunk", "4", "--budget", "2"]
+    code = run_in_process(
+        "train", "tests.training.environments:never_nan", *options, "--out", str(tmp_path / "run")
+    )
+    assert code == 0
+
+
+def test_lines_of_metrics_are_dense_at_first_and_32_per_doubling_later():
+    points = [chunk for chunk in range(1, 4097) if is_log_point(chunk)]
+    assert points[:64] == list(range(1, 65))
+    for power in range(6, 12):
+        between = [p for p in points if 2**power <= p < 2 ** (power + 1)]
+        assert len(between) == 32
+    assert 4096 in points
+
+
+def test_progress_without_a_terminal_prints_plain_lines(capsys):
+    with Progress("work", 10, "runs") as progress:
+        progress.update(3, "slowly")
+        progress.update(10, "done")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["work: 10 of 10 runs  done, 0 s left"]
