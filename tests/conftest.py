@@ -1,14 +1,20 @@
-"""Shared set-up: a compilation cache on disk, CPU only, and hypothesis without time limits."""
+"""Shared set-up: a compilation cache on disk, CPU only, shapes checked, no time limits."""
 
 import os
 from pathlib import Path
 
 import hypothesis
+import jaxtyping
 
 CACHE = Path(__file__).parents[1] / ".cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# Where shapes stand in annotations, they are checked at run time, in tests alone.
+jaxtyping.install_import_hook(
+    ["save_rl.learning.losses", "save_rl.networks.mlp"], "beartype.beartype"
+)
 
 # Speed is measured in `save-rl bench`, never in a test.
 hypothesis.settings.register_profile(

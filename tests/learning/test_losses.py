@@ -33,38 +33,45 @@ def masked_softmax(values, mask):
 
 def test_td_target_bootstraps_from_the_best_next_action():
     # 1 + 0.9 x max(0.5, -1, 2) = 2.8
-    target = losses.td_target(1.0, jnp.array(0.9), jnp.array([0.5, -1.0, 2.0]))
+    target = losses.td_target(jnp.array(1.0), jnp.array(0.9), jnp.array([0.5, -1.0, 2.0]))
     assert float(target) == pytest.approx(2.8)
 
 
 def test_td_target_ignores_masked_actions():
     # 0.2 + 0.5 x max(-3, -1) = -0.3
-    target = losses.td_target(0.2, jnp.array(0.5), jnp.array([-3.0, -INF, -1.0]))
+    target = losses.td_target(jnp.array(0.2), jnp.array(0.5), jnp.array([-3.0, -INF, -1.0]))
     assert float(target) == pytest.approx(-0.3)
 
 
 def test_td_target_of_a_terminal_step_is_its_reward_even_where_nothing_is_allowed_next():
-    assert float(losses.td_target(0.7, jnp.array(0.0), jnp.array([5.0, -INF]))) == pytest.approx(
-        0.7
-    )
-    assert float(losses.td_target(0.7, jnp.array(0.0), jnp.full(2, -INF))) == pytest.approx(0.7)
+    assert float(
+        losses.td_target(jnp.array(0.7), jnp.array(0.0), jnp.array([5.0, -INF]))
+    ) == pytest.approx(0.7)
+    assert float(
+        losses.td_target(jnp.array(0.7), jnp.array(0.0), jnp.full(2, -INF))
+    ) == pytest.approx(0.7)
 
 
 def test_td_loss():
     # ½ (2.5 - 2)² = 0.125; the slope is -(2.5 - 2) at the action taken, and 0 elsewhere
     q = jnp.array([1.0, 2.0, -INF])
-    loss, slope = jax.value_and_grad(losses.td_loss)(q, 1, 2.5)
+    loss, slope = jax.value_and_grad(losses.td_loss)(q, jnp.array(1), jnp.array(2.5))
     assert float(loss) == pytest.approx(0.125)
     np.testing.assert_allclose(slope, [0.0, -0.5, 0.0], atol=1e-7)
 
 
 def test_td_loss_does_not_move_its_target():
-    assert float(jax.grad(losses.td_loss, argnums=2)(jnp.array([1.0, 2.0]), 1, 2.5)) == 0.0
+    assert (
+        float(
+            jax.grad(losses.td_loss, argnums=2)(jnp.array([1.0, 2.0]), jnp.array(1), jnp.array(2.5))
+        )
+        == 0.0
+    )
 
 
 def test_return_loss():
     # ½ (1 - 0.25)² = 0.28125, with slope 0.25 - 1
-    loss, slope = jax.value_and_grad(losses.return_loss)(0.25, 1.0)
+    loss, slope = jax.value_and_grad(losses.return_loss)(jnp.array(0.25), jnp.array(1.0))
     assert float(loss) == pytest.approx(0.28125)
     assert float(slope) == pytest.approx(-0.75)
 

@@ -5,8 +5,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-
-from save_rl.types import Array
+from jaxtyping import Array, Float
 
 HIDDEN = (64, 64)  # paper B.3, torso and heads alike
 
@@ -14,14 +13,14 @@ HIDDEN = (64, 64)  # paper B.3, torso and heads alike
 class Linear(eqx.Module):
     """Fully connected layer: truncated-normal weights with σ = 1/√fan-in, zero bias (Sonnet)."""
 
-    weight: Array  # [in, out]
-    bias: Array  # [out]
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
 
     def __init__(self, fan_in: int, fan_out: int, key: Array):
         self.weight = jax.random.truncated_normal(key, -2, 2, (fan_in, fan_out)) / math.sqrt(fan_in)
         self.bias = jnp.zeros(fan_out)
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "B inputs"]) -> Float[Array, "B outputs"]:
         return x @ self.weight + self.bias
 
 
@@ -38,7 +37,7 @@ class MLP(eqx.Module):
         )
         self.activate_last = activate_last
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Float[Array, "B inputs"]) -> Float[Array, "B outputs"]:
         for i, layer in enumerate(self.layers):
             x = layer(x)
             if i + 1 < len(self.layers) or self.activate_last:
@@ -59,7 +58,9 @@ class MLPNetwork(eqx.Module):
         self.head = MLP((HIDDEN[-1], *HIDDEN, num_actions), head_key)
         self.value = MLP((HIDDEN[-1], *HIDDEN, 1), value_key) if value_head else None
 
-    def __call__(self, observations: Array) -> tuple[Array, Array | None]:
+    def __call__(
+        self, observations: Float[Array, "B ..."]
+    ) -> tuple[Float[Array, "B A"], Float[Array, " B"] | None]:
         """Map observations `[B, ...]` to `(head [B, A], value [B] or None)`."""
         x = self.torso(observations.reshape(observations.shape[0], -1))
         return self.head(x), None if self.value is None else self.value(x)[:, 0]

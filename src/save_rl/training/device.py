@@ -242,7 +242,7 @@ class Program:
         if agent.value_loss == "td":
             loss_q = jax.vmap(losses.td_loss)(head, batch.action, targets)
         elif agent.value_loss == "return":
-            loss_q = losses.return_loss(value, targets)
+            loss_q = jax.vmap(losses.return_loss)(value, targets)
         if agent.amortization_loss == "cross-entropy":
             loss_a = jax.vmap(losses.amortization_loss)(head, batch.target)
         elif agent.amortization_loss == "l2":
