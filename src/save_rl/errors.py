@@ -12,6 +12,14 @@ class RunError(RuntimeError):
     """A run can't go on (a full disk, a loss that is not finite). Exit code 1."""
 
 
+class Interrupted(Exception):  # not an error: the user asked
+    """Work was saved and stopped on request; `code` is the exit code."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code
+
+
 def unknown_name(what: str, name: str, known: Iterable[str], option: str) -> InputError:
     """An error that names the option, the value, what is allowed and the nearest valid name."""
     known = sorted(known)

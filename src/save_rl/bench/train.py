@@ -48,7 +48,7 @@ def _case(agent_name: str, seeds: int, device: Any, repeats: int) -> dict[str, A
         return lambda: jax.block_until_ready(compiled(arrays, state))
 
     def whole(env, s, step, key):
-        return program._lock_step(env, s, step)
+        return program.lock_step(env, s, step)
 
     def search(env, s, step, key):
         result = run_search(
@@ -68,7 +68,7 @@ def _case(agent_name: str, seeds: int, device: Any, repeats: int) -> dict[str, A
         return s._replace(env_states=states, episode_return=s.episode_return + reward + seen)
 
     def learning(env, s, step, key):
-        return program._learn(s, key, step)
+        return program.learn(s, key, step)
 
     parts = {"whole": whole, "search": search, "environment": environment, "learning": learning}
     seconds = median_seconds({name: looped(part) for name, part in parts.items()}, repeats)

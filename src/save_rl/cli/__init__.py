@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from save_rl.errors import InputError, RunError, unknown_name
+from save_rl.errors import InputError, Interrupted, RunError, unknown_name
 
 __all__ = ["main"]
 
@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _stop(error, 2)
     except RunError as error:
         _stop(error, 1)
+    except Interrupted as stop:
+        _stop(stop, stop.code)
     except BrokenPipeError:  # the reader of our output went away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
@@ -48,8 +50,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _stop(f"can't write or read{where}: {error.strerror or error}.", 1)
     except KeyboardInterrupt:
         _stop("interrupted.", 130)
-    except Exception as error:
-        # Without an import of the training code: it may be what failed.
-        if type(error).__name__ == "Interrupted":
-            _stop(error, error.code)  # type: ignore[attr-defined]
-        raise

@@ -10,7 +10,7 @@ from typing import Any
 
 from save_rl.errors import InputError, require
 from save_rl.experiments import SCALES
-from save_rl.report.files import write_atomically
+from save_rl.report.files import is_empty, write_atomically
 
 
 def check_scale(scale: str) -> None:
@@ -40,7 +40,7 @@ def open_folder(out: Path, experiment: str, axes: Any, resume: bool) -> None:
                     f"{value}; repeat its settings or choose another --out."
                 )
         return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not is_empty(out):
         raise InputError(
             f"--out: '{out}' is not empty; choose another folder, or add --resume if it holds this "
             "experiment."

@@ -108,7 +108,11 @@ def run(
     for agent in axes.agents:
         folder = out / "runs" / agent
         result = train(
-            settings(axes, agent), folder, resume=folder.exists(), device=device, label=agent
+            settings(axes, agent),
+            folder,
+            resume=(folder / "config.json").exists(),
+            device=device,
+            label=agent,
         )
         rows += curve_rows(agent, axes.budget, result.metrics)
     write_results(out / "results.csv", rows)

@@ -5,6 +5,13 @@ import secrets
 from pathlib import Path
 
 
+def is_empty(folder: Path) -> bool:
+    """Whether a folder is absent, or holds nothing but what an interrupted write left behind."""
+    if not folder.exists():
+        return True
+    return folder.is_dir() and all(path.name.endswith(".tmp") for path in folder.iterdir())
+
+
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
     """Replace the file at `path` by `data` (text as UTF-8, line endings as they are).
 

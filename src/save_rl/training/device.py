@@ -152,18 +152,18 @@ class Program:
         """
         env = self.env(env_arrays)
         steps = step + jnp.arange(self.settings.chunk)
-        after = jax.lax.scan(lambda s, t: (self._lock_step(env, s, t), None), state, steps)[0]
+        after = jax.lax.scan(lambda s, t: (self.lock_step(env, s, t), None), state, steps)[0]
         finished = state.episodes >= episodes
         return jax.tree.map(lambda old, new: jnp.where(finished, old, new), state, after)
 
-    def _lock_step(self, env: Simulator, state: SeedState, step: Array) -> SeedState:
+    def lock_step(self, env: Simulator, state: SeedState, step: Array) -> SeedState:
         key, act_key, reset_key, learn_key = jax.random.split(state.key, 4)
         state, transitions, over = self._act(env, state._replace(key=key), act_key, reset_key)
         ring = replay.add(
             state.replay, step, transitions, over, self.settings.discount,
             track=self.agent.value_loss == "return",
         )  # fmt: skip
-        return self._learn(state._replace(replay=ring), learn_key, step)
+        return self.learn(state._replace(replay=ring), learn_key, step)
 
     def _act(
         self, env: Simulator, state: SeedState, key: Array, reset_key: Array
@@ -252,7 +252,7 @@ class Program:
         mean_q, mean_a = jnp.sum(weights * loss_q), jnp.sum(weights * loss_a)
         return betas[0] * mean_q + betas[1] * mean_a, (mean_q, mean_a)
 
-    def _learn(self, state: SeedState, key: Array, step: Array) -> SeedState:
+    def learn(self, state: SeedState, key: Array, step: Array) -> SeedState:
         """The updates after lock-step `step`.
 
         All batches are drawn at once, and the target network, which rests until the end of the

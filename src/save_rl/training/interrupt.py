@@ -6,14 +6,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 
-class Interrupted(Exception):  # not an error: the user asked
-    """A run was saved and stopped on request; `code` is the exit code."""
-
-    def __init__(self, message: str, code: int):
-        super().__init__(message)
-        self.code = code
-
-
 class StopOnSignal:
     """While entered, the first signal sets `code` (130 or 143); a second one acts as usual."""
 

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.envs import check_jax_environment, make
-from save_rl.errors import RunError
+from save_rl.errors import Interrupted, RunError
 from save_rl.learning.exploration import EPSILON
 from save_rl.report.plots import curve_figure
 from save_rl.training import checkpoint
 from save_rl.training.device import Program, SeedState
 from save_rl.training.devices import compiler_options, select_device
-from save_rl.training.interrupt import Interrupted, StopOnSignal
+from save_rl.training.interrupt import StopOnSignal
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import RunDirectory
 from save_rl.training.settings import TrainSettings
@@ -106,9 +106,9 @@ class _Run:
 
     def log(self) -> list[dict[str, Any]]:
         """Write a line of metrics per seed that moved since the last one."""
-        s, state = self.settings, jax.tree.map(np.asarray, self.state._replace(
-            env_states=(), learner=(), replay=()))  # fmt: skip
-        stats, seconds, rows = state.stats, self.seconds(), []
+        s, state = self.settings, self.state
+        stats, seconds, rows = jax.tree.map(np.asarray, state.stats), self.seconds(), []
+        done = np.asarray(state.episodes, np.float64)
         tests = None
         if self._test is not None:
             keys = jnp.stack(
@@ -134,11 +134,9 @@ class _Run:
                     "return_max": float(stats.return_max[i]) if episodes else "",
                     "loss_q": float(stats.loss_q[i]) / updates,
                     "loss_a": float(stats.loss_a[i]) / updates,
-                    "epsilon": 0.0
-                    if agent.act == "visits"
-                    else float(EPSILON.at(np.float64(state.episodes[i]))),
-                    "beta_q": float(agent.beta_q.at(np.float64(state.episodes[i]))),
-                    "beta_a": float(agent.beta_a.at(np.float64(state.episodes[i]))),
+                    "epsilon": 0.0 if agent.act == "visits" else float(EPSILON.at(done[i])),
+                    "beta_q": float(agent.beta_q.at(done[i])),
+                    "beta_a": float(agent.beta_a.at(done[i])),
                     "episode_length": float(state.length[i]),
                     "test_return": "" if tests is None else float(tests[i].mean()),
                     "seed": seed,

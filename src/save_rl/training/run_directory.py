@@ -13,7 +13,7 @@ from typing import Any
 
 from save_rl.agents import get_agent
 from save_rl.errors import InputError
-from save_rl.report.files import write_atomically
+from save_rl.report.files import is_empty, write_atomically
 from save_rl.training.settings import TrainSettings
 
 METRICS: tuple[str, ...] = (
@@ -74,7 +74,7 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
         """A new run; the folder must be absent or empty."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if not is_empty(path):
             holds = "already holds a run" if (path / "config.json").exists() else "is not empty"
             raise InputError(
                 f"--out: '{path}' {holds}; choose another folder"
@@ -115,7 +115,10 @@ class RunDirectory:
 
     def cut_metrics(self, size: int | None) -> None:
         """Forget the lines after a checkpoint (all of them for None): they will come again."""
-        os.truncate(self._metrics, len(",".join(METRICS)) + 1 if size is None else size)
+        header = ",".join(METRICS) + "\n"
+        if not self._metrics.exists():  # stopped before its first line
+            write_atomically(self._metrics, header)
+        os.truncate(self._metrics, len(header) if size is None else size)
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Append lines to `metrics.csv` and the same numbers to TensorBoard."""

@@ -278,6 +278,12 @@ def run(
     return results
 
 
+def check_agent(agent: Agent) -> None:
+    """Refuse agents that the paper gives no tables for."""
+    if agent.amortization_loss == "l2" or agent.prior == "softmax-q":
+        raise InputError(f"--agents: '{agent.name}' has no tabular version.")
+
+
 def train_and_test(
     agent: Agent,
     env: tightrope.Tightrope,
@@ -286,8 +292,7 @@ def train_and_test(
     settings: TabularSettings = TabularSettings(),  # noqa: B008  # frozen
 ) -> np.ndarray:
     """Rewards `[test_episodes]` of one tabular agent on one Tightrope, after training."""
-    if agent.amortization_loss == "l2" or agent.prior == "softmax-q":
-        raise InputError(f"--agents: '{agent.name}' has no tabular version.")
+    check_agent(agent)
     return run(
         _Env(env.fatal, float(env.step_reward), float(env.goal_reward), int(env.first_goal)),
         -1 if agent.search is None else int(agent.search),
