@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
-from save_rl.envs import check_jax_environment, make
+from save_rl.envs import check_jax_environment, make, make_all
 from save_rl.errors import InputError, require
 from save_rl.report.files import write_atomically
 from save_rl.training import checkpoint
@@ -113,10 +113,10 @@ def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
 def _load_run(folder: Path) -> tuple[Program, Any]:
     """The program of a run and its newest parameters `[seeds, ...]`."""
     settings = read_settings(folder, "DIR")
-    envs = [make(settings.env, seed, **settings.env_options) for seed in settings.seeds]
+    envs = make_all(settings.env, settings.seeds, **settings.env_options)
     program = Program(settings, envs)
     template = jax.eval_shape(program.initial, program.env_arrays, np.array(settings.seeds))
-    found = checkpoint.load_newest(folder / "checkpoints", template, warn)
+    found = checkpoint.load_newest(folder / "checkpoints", template, warn, "DIR")
     if found is None:
         raise InputError(f"DIR: '{folder}' has no checkpoint yet.")
     return program, found.state.learner.params

@@ -105,7 +105,7 @@ def test_a_broken_checkpoint_is_reported_and_the_one_before_used(tmp_path, damag
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_when_all_are_broken_the_run_is_refused(tmp_path, damage):
     damage(checkpoint.save(tmp_path, 1, state(1), {}))
-    with pytest.raises(InputError, match="no checkpoint in .* can be read"):
+    with pytest.raises(InputError, match=r"no checkpoint in .* can be read"):
         checkpoint.load_newest(tmp_path, state(0), lambda message: None)
 
 

@@ -31,6 +31,8 @@ def _check_names(arguments: Sequence[str], commands: Sequence[str]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `save-rl`."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if os.getcwd() not in sys.path:  # package.module:factory of the folder one stands in
+        sys.path.insert(0, os.getcwd())
     from save_rl.cli.commands import COMMANDS, parse
 
     try:

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from save_rl.errors import InputError, unknown_name
@@ -36,10 +37,11 @@ def _factory(env: str) -> Any:
         raise InputError(f"ENV: module '{module_name}' has no '{name}'.") from None
 
 
-def make(env: str, seed: int = 0, **options: Any) -> Simulator:
-    """Build an environment.
+def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
+    """Build an environment for every seed.
 
-    A factory that takes `seed` draws its tables from it, so that every training seed has its own.
+    A factory that takes `seed` draws from it, so that every seed has an environment of its own;
+    from any other factory they all share one.
     """
     if env not in ENVIRONMENTS and ":" not in env:
         raise unknown_name("environment", env, ENVIRONMENTS, "ENV")
@@ -50,8 +52,13 @@ def make(env: str, seed: int = 0, **options: Any) -> Simulator:
         if name not in parameters and not anything:
             raise unknown_name("option", name, set(parameters) - {"seed"}, "--env-options")
     if "seed" in parameters:
-        options = {"seed": seed, **options}
-    return factory(**options)
+        return [factory(seed=seed, **options) for seed in seeds]
+    return [factory(**options)] * len(seeds)
+
+
+def make(env: str, seed: int = 0, **options: Any) -> Simulator:
+    """Build an environment by name or `package.module:factory`."""
+    return make_all(env, (seed,), **options)[0]
 
 
 def check_jax_environment(env: Simulator, name: str) -> None:
@@ -72,11 +79,11 @@ def check_jax_environment(env: Simulator, name: str) -> None:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(f"ENV: '{name}' is not a JAX environment ({first}).") from error
 
-    def shapes(tree: Any) -> Any:
-        return jax.tree.map(lambda x: x.shape, tree)
+    def kinds(tree: Any) -> Any:
+        return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
 
-    if shapes(after) != shapes(state):
-        raise InputError(f"ENV: '{name}'.step changes the structure or shapes of the state.")
+    if kinds(after) != kinds(state):
+        raise InputError(f"ENV: '{name}'.step changes the structure, shapes or types of the state.")
     for what, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
         if value.shape != ():
             raise InputError(

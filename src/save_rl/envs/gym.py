@@ -1,4 +1,13 @@
-"""Our simulators as Gymnasium environments; `gymnasium.make("save_rl/Tightrope-v0")`."""
+"""Our simulators as Gymnasium environments.
+
+Importing this module registers them:
+
+    import gymnasium
+    import save_rl.envs.gym
+    env = gymnasium.make("save_rl/Tightrope-v0")
+
+`gymnasium.make("save_rl.envs.gym:save_rl/Tightrope-v0")` does both at once.
+"""
 
 from typing import Any
 
@@ -53,5 +62,9 @@ def tightrope_env(
 
 
 def register() -> None:
-    """Called by Gymnasium when it is imported (entry point `gymnasium.envs`)."""
-    gymnasium.register("save_rl/Tightrope-v0", entry_point="save_rl.envs.gym:tightrope_env")
+    """Make the environments known to Gymnasium, once."""
+    if "save_rl/Tightrope-v0" not in gymnasium.registry:
+        gymnasium.register("save_rl/Tightrope-v0", entry_point="save_rl.envs.gym:tightrope_env")
+
+
+register()

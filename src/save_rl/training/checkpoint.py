@@ -101,10 +101,12 @@ def _load(path: Path, template: Any) -> Checkpoint:
     return Checkpoint(jax.tree.unflatten(jax.tree.structure(template), leaves), manifest)
 
 
-def load_newest(folder: Path, template: Any, warn: Callable[[str], None]) -> Checkpoint | None:
+def load_newest(
+    folder: Path, template: Any, warn: Callable[[str], None], option: str = "--resume"
+) -> Checkpoint | None:
     """The newest readable checkpoint; None if there never was one.
 
-    template: arrays or shapes of the state that is expected.
+    template: arrays or shapes of the state that is expected. option: for the error message.
     """
     found = numbers(folder)
     for number in reversed(found):
@@ -116,6 +118,6 @@ def load_newest(folder: Path, template: Any, warn: Callable[[str], None]) -> Che
             warn(f"checkpoint {path} can't be used ({reason}); trying the one before it.")
     if found:
         raise InputError(
-            f"--resume: no checkpoint in '{folder}' can be read; start again with another --out."
+            f"{option}: no checkpoint in '{folder}' can be read; train again with another --out."
         )
     return None

@@ -15,6 +15,7 @@ import numpy as np
 import optax
 
 from save_rl.agents import Agent, get_agent
+from save_rl.errors import InputError
 from save_rl.learning import losses, replay
 from save_rl.learning.exploration import EPSILON, epsilon_at_step, typical_length
 from save_rl.learning.replay import Replay, Transition
@@ -75,6 +76,11 @@ def is_array(x: Any) -> bool:
 def stack_envs(envs: list[Simulator]) -> tuple[Any, Any]:
     """Split environments into arrays with a leading seed axis and what they share."""
     parts = [eqx.partition(env, is_array) for env in envs]
+    if any(part[1] != parts[0][1] for part in parts):
+        raise InputError(
+            "ENV: the seeds' environments differ in more than arrays; make the environment a "
+            "NamedTuple or another pytree of arrays, or train one seed at a time."
+        )
     arrays = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *[p[0] for p in parts])
     return arrays, parts[0][1]
 

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from save_rl.envs import check_jax_environment, make
+from save_rl.envs import check_jax_environment, make_all
 from save_rl.errors import Interrupted, RunError
 from save_rl.learning.exploration import EPSILON
 from save_rl.report.plots import curve_figure
 from save_rl.training import checkpoint
-from save_rl.training.device import Program, SeedState
+from save_rl.training.device import Program, SeedState, stack_envs
 from save_rl.training.devices import compiler_options, select_device
 from save_rl.training.interrupt import StopOnSignal
 from save_rl.training.progress import Progress, warn
@@ -66,7 +66,7 @@ class _Run:
 
     def restore(self) -> None:
         """Go on from the newest checkpoint, or from the start if none was made."""
-        found = checkpoint.load_newest(self.folder.checkpoints, self.state, warn)
+        found = checkpoint.load_newest(self.folder.checkpoints, self.state, warn, "--resume")
         self.folder.cut_metrics(found.manifest["metrics_bytes"] if found else None)
         if found:
             self.state = jax.tree.map(jnp.asarray, found.state)
@@ -188,10 +188,11 @@ def train(
     """Train all seeds of `settings` and leave a run directory in `out`."""
     settings.check()
     target = select_device(device)
-    envs = [make(settings.env, seed, **settings.env_options) for seed in settings.seeds]
+    envs = make_all(settings.env, settings.seeds, **settings.env_options)
     check_jax_environment(envs[0], settings.env)
+    stack_envs(envs)  # refuses what can't be stacked before anything is written
     if resume:
-        folder = RunDirectory.resume(out, settings)
+        folder = RunDirectory.resume(out, settings, str(target))
     else:
         folder = RunDirectory.create(out, settings, str(target))
     with jax.default_device(target), StopOnSignal() as stop:

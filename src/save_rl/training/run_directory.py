@@ -81,20 +81,13 @@ class RunDirectory:
                 + (" or add --resume to go on with it." if "run" in holds else ".")
             )
         path.mkdir(parents=True, exist_ok=True)
-        config = {
-            "settings": asdict(settings),
-            "agent": asdict(get_agent(settings.agent)),
-            "device": device,
-            "versions": _versions(),
-            "git_commit": _git_commit(),
-        }
-        write_atomically(path / "config.json", json.dumps(config, indent=2) + "\n")
         run = cls(path)
+        run._write_config(settings, device)
         write_atomically(run._metrics, ",".join(METRICS) + "\n")
         return run
 
     @classmethod
-    def resume(cls, path: Path, settings: TrainSettings) -> "RunDirectory":
+    def resume(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
         """An existing run, which must have been started with the same settings."""
         before = read_settings(path, "--resume")
         for field in fields(TrainSettings):
@@ -105,7 +98,20 @@ class RunDirectory:
                     f"--resume: '{path}' was started with {option} {old}, not {new}; "
                     "repeat its settings or choose another --out."
                 )
-        return cls(path)
+        run = cls(path)
+        if before != settings:
+            run._write_config(settings, device)
+        return run
+
+    def _write_config(self, settings: TrainSettings, device: str) -> None:
+        config = {
+            "settings": asdict(settings),
+            "agent": asdict(get_agent(settings.agent)),
+            "device": device,
+            "versions": _versions(),
+            "git_commit": _git_commit(),
+        }
+        write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
 
     def metrics_size(self) -> int:
         """Bytes of metrics that are safely on disk."""

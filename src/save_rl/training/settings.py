@@ -67,8 +67,8 @@ class TrainSettings:
         require(self.budget >= 0, "--budget", self.budget, "0 or more")
         require(self.budget > 0 or agent.act != "visits", "--budget", self.budget,
                 f"at least 1 for '{self.agent}', which acts on visit counts")  # fmt: skip
-        require(len(self.seeds) > 0, "--seeds", 0, "at least 1")
-        require(len(set(self.seeds)) == len(self.seeds), "--seeds", self.seeds, "different numbers")
+        require(len(self.seeds) > 0, "--seed", "()", "at least one number")
+        require(len(set(self.seeds)) == len(self.seeds), "--seed", self.seeds, "different numbers")
         require(min(self.seeds) >= 0, "--seed", min(self.seeds), "0 or more")
         require(self.c >= 0, "--c", self.c, "0 or more")
         require(0 <= self.discount <= 1, "--discount", self.discount, "between 0 and 1")

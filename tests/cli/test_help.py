@@ -1,0 +1,160 @@
+"""Help answers at once, and leaves no command and no option unexplained."""
+
+import ast
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from save_rl.cli import commands, main
+from save_rl.cli.commands import COMMANDS
+from save_rl.training.settings import TrainSettings
+
+HEAVY = ("jax", "numba", "matplotlib", "scipy", "gymnasium")
+# The classes behind a command line, and the names of those fields that it calls otherwise.
+PAGES = {
+    "train": (commands.Train, TrainSettings),
+    "evaluate": (commands.Evaluate,),
+    "reproduce tightrope-tabular": (commands.TightropeTabular,),
+    "reproduce tightrope-network": (commands.TightropeNetwork,),
+    "bench search": (commands.BenchSearch,),
+    "bench train": (commands.BenchTrain,),
+    "demo": (commands.Demo,),
+    "envs": (commands.Envs,),
+    "agents": (commands.Agents,),
+    "experiments": (commands.Experiments,),
+}
+SHOWN_AS = {
+    (TrainSettings, "env"): "ENV",
+    (TrainSettings, "seeds"): "--seed",
+    (commands.Evaluate, "run_or_env"): "DIR",
+}
+# `Train` has the options of the environment in its own field, and shows the settings one by one.
+NOT_SHOWN = {(commands.Train, "settings"), (TrainSettings, "env_options")}
+
+
+def words(text):
+    """The text without the boxes around it, on one line."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]|-{3,}", " ", text).split())
+
+
+@pytest.fixture
+def page(capsys, monkeypatch):
+    """What `save-rl … --help` says, on one line."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def show(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([*arguments, "--help"])
+        assert stop.value.code == 0
+        return words(capsys.readouterr().out)
+
+    return show
+
+
+def help_texts(kind):
+    """The string below each field of a dataclass, read from its source."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    texts = {}
+    for field, below in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+            texts[ast.unparse(field.target)] = words(ast.literal_eval(below.value))
+    return texts
+
+
+def test_the_list_of_commands(page):
+    assert page() == (
+        "usage: save-rl [-h] {train,evaluate,reproduce,bench,demo,envs,agents,experiments} "
+        "Search with Amortized Value Estimates, for small search budgets. "
+        "options -h, --help show this help message and exit "
+        "subcommands (required) "
+        "• train Train an agent and leave a run directory. "
+        "• evaluate Test a run at several search budgets; writes evaluation.csv into its folder. "
+        "• reproduce Reproduce a figure of the paper: results.csv, figure.png and claims.json. "
+        "• bench Measure throughput on this machine. "
+        "• demo A minute of SAVE on Tightrope: live progress, a table, a picture. "
+        "• envs List the environments. "
+        "• agents List the agents. "
+        "• experiments List the experiments."
+    )
+
+
+def test_every_command_has_a_page():
+    assert {line.split()[0] for line in PAGES} == set(COMMANDS)
+    with_choices = {line.split()[0] for line in PAGES if " " in line}
+    for command in with_choices:
+        (choice,) = dataclasses.fields(COMMANDS[command])
+        shown = {
+            kind for line, kinds in PAGES.items() if line.startswith(command) for kind in kinds
+        }
+        assert {alternative.__origin__ for alternative in choice.type.__args__} == shown
+
+
+@pytest.mark.parametrize("line", PAGES)
+def test_every_option_is_explained(page, line):
+    shown = page(*line.split())
+    for kind in PAGES[line]:
+        texts = help_texts(kind)
+        for field in dataclasses.fields(kind):
+            if (kind, field.name) in NOT_SHOWN:
+                continue
+            assert texts.get(field.name), f"{kind.__name__}.{field.name} has no help"
+            option = SHOWN_AS.get((kind, field.name), "--" + field.name.replace("_", "-"))
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", shown), option
+            assert texts[field.name] in shown
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["agents"], ["envs"]])
+def test_nothing_heavy_is_imported_to_answer(arguments):
+    code = (
+        "import sys\n"
+        "from save_rl.cli import main\n"
+        "try:\n"
+        "    main(sys.argv[1:])\n"
+        "except SystemExit as stop:\n"
+        "    assert not stop.code\n"
+        f"found = [name for name in {HEAVY} if name in sys.modules]\n"
+        "print(*found, file=sys.stderr)\n"
+        "sys.exit(len(found))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr.strip()) == (0, "")
+    assert ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    {
+        "agents": [
+            "save",
+            "save-no-amortization",
+            "save-l2",
+            "save-no-q-learning",
+            "save-puct",
+            "q-learning",
+            "puct",
+            "uct",
+            "uct-threshold",
+        ],
+        "envs": ["tightrope"],
+        "experiments": ["tightrope-tabular", "tightrope-network"],
+    }.items(),
+)
+def test_lists_have_a_line_for_each_name(capsys, command, names):
+    main([command])
+    lines = capsys.readouterr().out.splitlines()
+    listed = [line.split(maxsplit=1) for line in lines]
+    assert [name for name, _ in listed] == names
+    assert all(len(summary.split()) >= 3 for _, summary in listed)
+
+
+def test_experiments_say_which_figure_they_reproduce(capsys):
+    main(["experiments"])
+    assert re.findall(r"Fig\. \d\w(?:-\w)?", capsys.readouterr().out) == ["Fig. 2a-c", "Fig. 2d"]

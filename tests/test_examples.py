@@ -1,0 +1,121 @@
+"""The numbered examples run from any folder and print what they promise."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(tmp_path: Path, name: str, *arguments: str) -> str:
+    """Standard output of an example, run in an empty folder; temporary files stay there too."""
+    source = str(EXAMPLES.parent / "src")
+    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rewards_by_budget(output: str) -> dict[int, float]:
+    """Mean test reward by budget, as examples print it."""
+    found = re.findall(r"^budget +(\d+): mean test reward (\S+?),?(?: |$)", output, re.MULTILINE)
+    return {int(budget): float(reward) for budget, reward in found}
+
+
+def test_every_numbered_example_is_run_here():
+    names = {path.name for path in EXAMPLES.glob("[0-9]*.py")}
+    source = Path(__file__).read_text()
+    assert names
+    assert {name for name in names if f'"{name}"' not in source} == set()
+
+
+def test_one_state_is_searched_with_and_without_a_prior(tmp_path):
+    output = run(tmp_path, "01_search_one_state.py", "--budget", "10")
+    tables = re.split(r"^(?:SAVE|UCT), 10 simulations$", output, flags=re.MULTILINE)[1:]
+    assert len(tables) == 2
+    row = re.compile(r"^ *(\d+) +(\S+) +(-?\d+\.\d+) +(\d+) +(yes|no)$", re.MULTILINE)
+    save, uct = (row.findall(table) for table in tables)
+    for tried in (save, uct):
+        assert (
+            sum(int(visits) for *_, visits, _ in tried) == 10
+        )  # all simulations are accounted for
+    # Dying ends a path with 0, so an action tried once is worth half of its prior to SAVE.
+    dead = [(float(prior), float(q)) for _, prior, q, visits, fatal in save if fatal == "yes"]
+    assert dead
+    for prior, q in dead:
+        assert q == pytest.approx(prior / 2, abs=0.006)
+    assert save[0][-1] == "no"  # the best explored action is a safe one
+    assert {prior for _, prior, *_ in uct} == {"–"}
+
+
+def test_tightrope_is_trained_and_tested_at_three_budgets(tmp_path):
+    arguments = ("--episodes", "3000", "--tests", "100", "--out", "run")
+    output = run(tmp_path, "02_train_tightrope.py", *arguments)
+    rewards = rewards_by_budget(output)
+    assert set(rewards) == {0, 5, 10}
+    assert rewards[10] > 0.1  # a random walk gets about 0.005
+    assert (tmp_path / "run" / "evaluation.csv").exists()
+
+
+def test_an_environment_of_ones_own_is_trained_by_its_address(tmp_path):
+    output = run(tmp_path, "03_custom_jax_environment.py", "--episodes", "100", "--tests", "20")
+    pond = re.findall(r"^  ([.o](?: [.o]){5})$", output, re.MULTILINE)
+    assert len(pond) == 6
+    rewards = rewards_by_budget(output)
+    assert set(rewards) == {0, 5}
+    assert all(0 <= reward <= 1 for reward in rewards.values())
+    lengths = re.findall(r"(\S+) steps an episode", output)
+    assert all(1 <= float(length) <= 30 for length in lengths)
+
+
+@pytest.fixture
+def pond(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import custom_environment
+
+    return custom_environment
+
+
+def test_the_pond_masks_its_border_and_ends_in_holes(pond):
+    env = pond.thin_ice(seed=0)
+    corner = pond.State(jnp.zeros(2, jnp.int32), jnp.int32(0))
+    np.testing.assert_array_equal(env.action_mask(corner), [True, True, False, False])
+    assert env.holes[0, 1]  # right of the corner in this pond
+    _, reward, terminated, truncated = env.step(corner, 0)
+    assert (float(reward), bool(terminated), bool(truncated)) == (0.0, True, False)
+
+
+def test_the_pond_pays_at_the_far_corner_and_cuts_off_late_walkers(pond):
+    env = pond.thin_ice(seed=0)
+    before = pond.State(env.way[-2], jnp.int32(pond.LIMIT - 1))
+    move = pond.MOVES.index(tuple(np.asarray(env.way[-1] - env.way[-2]).tolist()))
+    _, reward, terminated, truncated = env.step(before, move)
+    assert (float(reward), bool(terminated), bool(truncated)) == (1.0, True, False)
+    start = pond.State(env.way[0], jnp.int32(pond.LIMIT - 1))
+    step = pond.MOVES.index(tuple(np.asarray(env.way[1] - env.way[0]).tolist()))
+    _, reward, terminated, truncated = env.step(start, step)
+    assert (float(reward), bool(terminated), bool(truncated)) == (0.0, False, True)
+
+
+def test_every_pond_has_a_free_way_and_starts_on_it(pond):
+    for seed in range(20):
+        env = pond.thin_ice(seed=seed, holes=30)
+        way = np.asarray(env.way)
+        assert np.all(np.abs(np.diff(way, axis=0)).sum(1) == 1)
+        assert tuple(way[-1]) == (pond.SIZE - 1, pond.SIZE - 1)
+        assert not np.asarray(env.holes)[way[:, 0], way[:, 1]].any()
+        assert tuple(np.asarray(env.reset(jax.random.key(seed)).cell)) in set(map(tuple, way[:-1]))

@@ -1,0 +1,369 @@
+"""The jitted program on mazes of six states: what it counts, stores, learns and leaves alone."""
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from save_rl.agents import AGENTS
+from save_rl.learning import replay
+from save_rl.training.device import Program
+from save_rl.training.settings import TrainSettings
+
+STATES, ACTIONS, FEATURES, LANES = 6, 5, 4, 4
+FOREVER = 10**6
+GAMMA = 0.9
+FORTUNE = 1000.0  # what a masked action would pay
+
+
+class Place(NamedTuple):
+    state: Any
+    time: Any
+
+
+class Maze(NamedTuple):
+    """Random tables `[S, A]`; `after` is -1 where an episode ends, `limit` its longest time."""
+
+    after: Any
+    reward: Any
+    mask: Any
+    features: Any  # [S, F]
+    limit: Any
+
+    num_actions = ACTIONS
+
+    def reset(self, key):
+        return Place(jax.random.randint(key, (), 0, STATES), jnp.zeros((), jnp.int32))
+
+    def step(self, place, action):
+        after = self.after[place.state, action]
+        time = place.time + 1
+        reward = self.reward[place.state, action]
+        return Place(jnp.maximum(after, 0), time), reward, after < 0, time >= self.limit
+
+    def observe(self, place):
+        return self.features[place.state]
+
+
+class MaskedMaze(Maze):
+    def action_mask(self, place):
+        return self.mask[place.state]
+
+
+def maze(seed, ends=0.3, limit=FOREVER, kind=Maze):
+    rng = np.random.default_rng(seed)
+    after = rng.integers(0, STATES, (STATES, ACTIONS))
+    mask = rng.random((STATES, ACTIONS)) < 0.6
+    mask[:, 0] = True
+    reward = rng.uniform(-1, 1, (STATES, ACTIONS))
+    return kind(
+        after=jnp.asarray(np.where(rng.random(after.shape) < ends, -1, after), jnp.int32),
+        reward=jnp.asarray(np.where(mask | (kind is Maze), reward, FORTUNE), jnp.float32),
+        mask=jnp.asarray(mask),
+        features=jnp.asarray(rng.standard_normal((STATES, FEATURES)), jnp.float32),
+        limit=jnp.int32(limit),
+    )
+
+
+def program(agent, envs, **changes):
+    """Two updates of 8 transitions after each lock-step of 4 lanes, unless told otherwise."""
+    settings = {
+        "agent": agent, "seeds": tuple(range(len(envs))), "lanes": LANES, "batch": 8,
+        "replay": 80, "min_replay": LANES, "budget": 3, "chunk": 1, "discount": GAMMA,
+        "learning_rate": 1e-3, **changes,
+    }  # fmt: skip
+    settings = TrainSettings(**settings)
+    settings.check()
+    return Program(settings, envs)
+
+
+def copy(state):
+    """`chunk` is given the memory of the state it starts from; this is what was in it."""
+    return jax.tree.map(lambda x: np.array(x), state)
+
+
+def history(program, chunks, episodes=FOREVER):
+    """The state at the beginning and after each chunk."""
+    state = program.initial(program.env_arrays, np.array(program.settings.seeds))
+    states = [copy(state)]
+    for chunk in range(chunks):
+        step = chunk * program.settings.chunk
+        state = program.chunk(program.env_arrays, state, step, episodes)
+        states.append(copy(state))
+    return states
+
+
+def of_seed(state, index):
+    return jax.tree.map(lambda x: x[index], state)
+
+
+def assert_same(one, other, **tolerance):
+    """Equal leaf by leaf; with a tolerance, that is for what is not a whole number."""
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        if tolerance and np.issubdtype(a.dtype, np.floating):
+            np.testing.assert_allclose(a, b, **tolerance)
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+def is_same(one, other):
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+@pytest.fixture(scope="module")
+def walked():
+    """Three chunks of five lock-steps without time limits, all of them still in replay."""
+    env = maze(0)
+    made = program("q-learning", [env], chunk=5, min_replay=12)
+    return env, made.settings, of_seed(history(made, 3)[-1], 0)
+
+
+def test_steps_updates_and_the_replay_ratio_add_up(walked):
+    _, settings, state = walked
+    assert state.steps == state.stats.steps == 15
+    # 4 transitions per lock-step: 12 are there after the third. Then 2 x 8 = 4 x 4 are replayed.
+    assert settings.updates_per_step == 2
+    assert state.updates == state.stats.updates == (15 - 2) * 2
+    assert state.learner.optimiser[0].count == state.updates
+    assert settings.updates_per_step * settings.batch == settings.replay_ratio * LANES
+
+
+def test_episodes_and_their_returns_add_up(walked):
+    _, _, state = walked
+    rewards, over = state.replay.data.reward[:15], state.replay.data.discount[:15] == 0
+    returns, running, lengths = [], np.zeros(LANES), np.zeros(LANES)
+    for reward, ends in zip(rewards, over, strict=True):
+        running, lengths = running + reward, lengths + 1
+        returns += running[ends].tolist()
+        running, lengths = running * ~ends, lengths * ~ends
+    assert len(returns) > 5
+    assert state.episodes == state.stats.episodes == len(returns)
+    np.testing.assert_allclose(state.stats.return_sum, sum(returns), rtol=1e-5)
+    np.testing.assert_allclose(state.stats.return_min, min(returns), rtol=1e-5)
+    np.testing.assert_allclose(state.stats.return_max, max(returns), rtol=1e-5)
+    np.testing.assert_allclose(state.episode_return, running, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(state.episode_step, lengths)
+
+
+def check_transitions(env, data, over):
+    """Stored transitions `[steps, lanes]` are what the tables say, one after the other."""
+    features, after = np.asarray(env.features), np.asarray(env.after)
+    state = np.argmin(np.abs(data.observation[:, :, None] - features).sum(-1), -1)
+    np.testing.assert_array_equal(data.observation, features[state])
+    reached = after[state, data.action]
+    np.testing.assert_array_equal(data.reward, np.asarray(env.reward)[state, data.action])
+    np.testing.assert_allclose(data.discount, np.where(reached < 0, 0.0, GAMMA), rtol=1e-6)
+    np.testing.assert_array_equal(data.next_observation, features[np.maximum(reached, 0)])
+    goes_on = ~over[:-1]
+    np.testing.assert_array_equal(
+        data.observation[1:][goes_on], data.next_observation[:-1][goes_on]
+    )
+    return state
+
+
+def test_stored_transitions_are_those_of_the_environment(walked):
+    env, _, state = walked
+    data = jax.tree.map(lambda x: x[:15], state.replay.data)
+    check_transitions(env, data, over=data.discount == 0)
+    assert len(np.unique(data.action)) == ACTIONS  # ε is near 1
+
+
+def test_a_time_limit_ends_an_episode_but_not_the_bootstrap():
+    env = maze(1, ends=0.0, limit=3)
+    state = of_seed(history(program("q-learning", [env], chunk=7), 1)[-1], 0)
+    assert state.episodes == LANES * 2  # of 3 steps each in 7 lock-steps
+    np.testing.assert_array_equal(state.episode_step, np.ones(LANES))
+    data = jax.tree.map(lambda x: x[:7], state.replay.data)
+    assert np.all(data.discount > 0)
+    over = np.zeros((7, LANES), bool)
+    over[[2, 5]] = True
+    check_transitions(env, data, over)
+
+
+def test_nothing_is_learned_before_there_is_enough_to_replay():
+    states = history(program("q-learning", [maze(0)], min_replay=13, target_period=1), 6)
+    for before, after in pairwise(states[:4]):  # 4, 8 and 12 transitions
+        assert is_same(before.learner, after.learner)
+        assert after.updates == after.stats.updates == after.stats.loss_q == 0
+    for before, after in pairwise(states[3:]):
+        assert not is_same(before.learner.params, after.learner.params)
+        assert after.updates == before.updates + 2
+        assert after.stats.loss_q > before.stats.loss_q
+
+
+@pytest.mark.parametrize(
+    ("period", "copies"),
+    [
+        # Two updates per lock-step: 2, 4, 6, 8, 10, 12, 14, 16.
+        (3, [False, True, True, False, True, True, False, True]),  # crossed: 3, 6, 9, 12, 15
+        (8, [False, False, False, True, False, False, False, True]),
+    ],
+)
+def test_the_target_network_is_copied_whenever_its_period_is_over(period, copies):
+    states = history(program("q-learning", [maze(0)], target_period=period), 8)
+    for (before, after), copied in zip(pairwise(states), copies, strict=True):
+        assert not is_same(after.learner.params, before.learner.params)
+        expected = after.learner.params if copied else before.learner.target
+        assert is_same(after.learner.target, expected)
+
+
+def test_a_seed_that_had_its_episodes_rests_while_others_go_on():
+    envs = [maze(0, ends=1.0), maze(1, ends=0.0, limit=5)]
+    states = history(program("q-learning", envs), 8, episodes=8)
+    # The first has 4 episodes per lock-step and is done after two; the other has 4 after five.
+    assert [int(state.episodes[0]) for state in states] == [0, 4, 8, 8, 8, 8, 8, 8, 8]
+    for before, after in pairwise(states[2:]):
+        assert is_same(of_seed(before, 0), of_seed(after, 0))
+        assert not is_same(of_seed(before, 1).learner, of_seed(after, 1).learner)
+    assert states[-1].steps.tolist() == [2, 8]
+
+
+@pytest.mark.parametrize("agent", ["save", "puct"])
+def test_a_seed_does_not_depend_on_the_seeds_beside_it(agent):
+    first, second = (
+        history(program(agent, [maze(seed) for seed in seeds], seeds=seeds), 6)[-1]
+        for seeds in ((0, 1), (1, 2))
+    )
+    # Sums over a batch may be taken in another order beside other numbers, which is felt in the
+    # last digits; an influence of the other seed would be felt in the first.
+    assert_same(of_seed(first, 1), of_seed(second, 0), rtol=1e-4, atol=1e-5)
+    assert not is_same(of_seed(first, 0).learner, of_seed(first, 1).learner)
+
+
+@pytest.fixture(scope="module")
+def save_by_six():
+    return program("save", [maze(0)], chunk=6)
+
+
+def test_the_length_of_chunks_does_not_matter(save_by_six):
+    one_by_one = history(program("save", [maze(0)], chunk=1), 6)[-1]
+    at_once = history(save_by_six, 1)[-1]
+    assert_same(one_by_one, at_once, rtol=1e-4, atol=1e-5)  # compiled apart: last digits differ
+
+
+def test_the_same_seed_gives_the_same_run_bit_for_bit(save_by_six):
+    assert is_same(history(save_by_six, 2)[-1], history(save_by_six, 2)[-1])
+
+
+def test_statistics_are_forgotten_and_nothing_else(save_by_six):
+    before = history(save_by_six, 1)[-1]
+    assert before.stats.loss_q > 0
+    after = copy(save_by_six.forget_stats(jax.tree.map(jnp.asarray, before)))
+    assert is_same(after._replace(stats=()), before._replace(stats=()))
+    stats = after.stats
+    assert stats.steps == stats.episodes == stats.updates == stats.return_sum == 0
+    assert stats.loss_q == stats.loss_a == 0
+    assert (stats.return_min, stats.return_max) == (np.inf, -np.inf)
+
+
+@pytest.mark.parametrize("agent", ["save", "q-learning", "puct"])
+def test_masked_actions_are_neither_executed_nor_stored(agent):
+    env = maze(3, ends=0.2, kind=MaskedMaze)
+    made = program(agent, [env], chunk=50, replay=50 * LANES)
+    state = of_seed(history(made, 1)[-1], 0)
+    data = state.replay.data
+    assert data.action.shape == (50, LANES)
+    place = check_transitions(env, data, over=data.discount == 0)
+    mask = np.asarray(env.mask)
+    assert mask[place, data.action].all()
+    assert data.reward.max() < FORTUNE
+    np.testing.assert_array_equal(data.mask, mask[place])
+    reached = np.maximum(np.asarray(env.after)[place, data.action], 0)
+    np.testing.assert_array_equal(data.next_mask, mask[reached])
+    # Most masks forbid something, and every allowed action of some state was taken.
+    assert not mask[place].all()
+    assert len(np.unique(data.action)) == ACTIONS
+    if agent == "save":
+        assert np.all(np.isfinite(data.target) == data.mask)
+        assert data.target.max() < FORTUNE  # no simulation took a masked action either
+    if agent == "puct":
+        np.testing.assert_allclose(data.target.sum(-1), 1.0, rtol=1e-6)
+        assert not data.target[~data.mask].any()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
+
+
+EPISODES = 30_000  # of the past, so that save-l2's β_A, which starts at 0, counts
+BETAS = {  # specification, section 4; paper B.3 and C.3
+    "save": (0.5, 0.5),
+    "save-no-amortization": (1.0, 0.0),
+    "save-l2": (0.5, 0.045 * EPISODES / 5e4),
+    "save-no-q-learning": (0.0, 0.025),
+    "save-puct": (0.5, 0.5),
+    "q-learning": (1.0, 0.0),
+    "puct": (0.5, 0.5),
+}
+
+
+def literal_loss(name, network, target_network, batch, returns, finished, betas):
+    """`β_Q L_Q + β_A L_A` and both terms, transition by transition, from the specification."""
+    head, value = network(jnp.asarray(batch.observation))
+    next_q = target_network(jnp.asarray(batch.next_observation))[0]
+    terms_q, terms_a = [], []
+    for i in range(batch.action.shape[0]):
+        if name == "puct" and not finished[i]:
+            continue  # its return is not known yet
+        allowed, next_allowed = np.flatnonzero(batch.mask[i]), np.flatnonzero(batch.next_mask[i])
+        q = head[i][allowed]
+        log_policy = q - jnp.log(jnp.sum(jnp.exp(q)))
+        found = np.asarray(batch.target[i])[allowed] if batch.target.shape[-1] else None
+        bootstrapped = batch.reward[i] + batch.discount[i] * jnp.max(next_q[i][next_allowed])
+        if name == "puct":
+            terms_q.append(0.5 * (value[i] - returns[i]) ** 2)
+            terms_a.append(-jnp.sum(found * log_policy))
+        else:
+            terms_q.append(0.5 * (bootstrapped - head[i][batch.action[i]]) ** 2)
+        if name in ("save", "save-puct"):
+            policy = np.exp(found) / np.exp(found).sum()
+            terms_a.append(-jnp.sum(policy * log_policy))
+        if name in ("save-l2", "save-no-q-learning"):
+            terms_a.append(jnp.sqrt(jnp.sum((found - q) ** 2)))
+    loss_q = sum(terms_q) / len(terms_q) if name != "save-no-q-learning" else 0.0
+    loss_a = sum(terms_a) / len(terms_a) if terms_a else 0.0
+    return betas[0] * loss_q + betas[1] * loss_a, (loss_q, loss_a)
+
+
+@pytest.mark.parametrize("name", BETAS)
+def test_an_update_is_a_step_of_adam_on_the_loss(name):
+    env = maze(2, kind=MaskedMaze)
+    made = program(name, [env], batch=16, target_period=2)
+    assert made.settings.updates_per_step == 1
+    state = made.initial(made.env_arrays, np.array([0]))
+    state = state._replace(episodes=jnp.array([EPISODES], jnp.int32))
+    for step in range(4):
+        before = of_seed(copy(state), 0)
+        state = made.chunk(made.env_arrays, state, step, FOREVER)
+    after = of_seed(copy(state), 0)
+
+    learn_key = jax.random.split(before.key, 4)[3]
+    batch, returns, finished = replay.sample(after.replay, learn_key, 3, 80, (16,))
+    batch = jax.tree.map(np.asarray, batch)
+    assert 0 < finished.sum() < 16 or name != "puct"
+    loss_gradient = jax.value_and_grad(
+        lambda params: literal_loss(
+            name, made.network(params), made.network(before.learner.target), batch,
+            np.asarray(returns), np.asarray(finished), BETAS[name],
+        ),
+        has_aux=True,
+    )  # fmt: skip
+    (_, (loss_q, loss_a)), gradient = jax.jit(loss_gradient)(before.learner.params)
+    changes, optimiser = optax.adam(1e-3).update(gradient, before.learner.optimiser)
+    params = optax.apply_updates(before.learner.params, changes)
+
+    assert not is_same(before.learner.target, before.learner.params)  # copied an update ago
+    assert after.stats.loss_q - before.stats.loss_q == pytest.approx(float(loss_q), rel=1e-4)
+    assert after.stats.loss_a - before.stats.loss_a == pytest.approx(float(loss_a), rel=1e-4)
+    # Adam's moments are linear and quadratic in the gradient; a few episodes have ended since
+    # EPISODES, which moves save-l2's β_A by less than 1e-3 of itself.
+    assert_same(after.learner.optimiser, jax.tree.map(np.asarray, optimiser), rtol=2e-3, atol=1e-7)
+    # A step is at most about the learning rate, 1e-3; compare to a hundredth of it.
+    assert_same(after.learner.params, jax.tree.map(np.asarray, params), rtol=0, atol=1e-5)
+    assert not is_same(after.learner.params, before.learner.params)
+
+
+def test_every_agent_that_learns_is_in_the_table():
+    assert set(BETAS) == {name for name, agent in AGENTS.items() if agent.learns}
