@@ -41,6 +41,25 @@ class Growing(Walk):
         return jnp.zeros(2, jnp.int32), reward, terminated, truncated
 
 
+class Drifting(Walk):
+    def step(self, state, action):
+        after, reward, terminated, truncated = super().step(state, action)
+        return after + 0.5, reward, terminated, truncated
+
+
+class Hidden(Walk):
+    """Draws a table from its seed, out of sight of JAX."""
+
+    def __init__(self, seed):
+        self.table = jnp.arange(2.0) + seed
+
+
+class EndsInNumbers(Walk):
+    def step(self, state, action):
+        after, reward, terminated, truncated = super().step(state, action)
+        return after, reward, terminated.astype(jnp.int32), truncated.astype(jnp.int32)
+
+
 class PaysTwice(Walk):
     def step(self, state, action):
         after, _, terminated, truncated = super().step(state, action)

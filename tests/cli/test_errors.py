@@ -3,6 +3,7 @@
 import errno
 import os
 import shlex
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -56,8 +57,8 @@ NUMBERS = {
     "train --budget -1": "--budget: -1 is not possible; it must be 0 or more.",
     "train --episodes 0": "--episodes: 0 is not possible; it must be at least 1.",
     "train --seed -3": "--seed: -3 is not possible; it must be 0 or more.",
-    "train --seed --out run": "--seeds: 0 is not possible; it must be at least 1.",
-    "train --seed 1 2 1": "--seeds: (1, 2, 1) is not possible; it must be different numbers.",
+    "train --seed --out run": "--seed: () is not possible; it must be at least one number.",
+    "train --seed 1 2 1": "--seed: (1, 2, 1) is not possible; it must be different numbers.",
     "train --discount 2": "--discount: 2.0 is not possible; it must be between 0 and 1.",
     "train --discount nan": "--discount: nan is not possible; it must be between 0 and 1.",
     "train --c -1": "--c: -1.0 is not possible; it must be 0 or more.",
@@ -108,7 +109,7 @@ NUMBERS = {
     ),
     "evaluate nowhere --budgets 5 -1": "--budgets: -1 is not possible; it must be at least 0.",
     "reproduce tightrope-tabular --terminal 50 120": (
-        "--terminal: 120.0 is not possible; it must be a percentage from 0 to 100."
+        "--terminal: 120 is not possible; it must be a percentage from 0 to 100."
     ),
     "reproduce tightrope-tabular --terminal": (
         "--terminal: () is not possible; it must be at least one value."
@@ -141,6 +142,7 @@ AGENTS_AND_ENVIRONMENTS = {
     "train --agent uct": (
         "--agent: 'uct' is not possible; it must be an agent that learns ('uct' only searches)."
     ),
+    "reproduce tightrope-tabular --agents save-l2": ("--agents: 'save-l2' has no tabular version."),
     "train --agent puct --budget 0": (
         "--budget: 0 is not possible; it must be at least 1 for 'puct', which acts on visit counts."
     ),
@@ -159,7 +161,14 @@ AGENTS_AND_ENVIRONMENTS = {
         "traced array with shape bool[].)."
     ),
     f"train {BROKEN}:Growing": (
-        f"ENV: '{BROKEN}:Growing'.step changes the structure or shapes of the state."
+        f"ENV: '{BROKEN}:Growing'.step changes the structure, shapes or types of the state."
+    ),
+    f"train {BROKEN}:Drifting": (
+        f"ENV: '{BROKEN}:Drifting'.step changes the structure, shapes or types of the state."
+    ),
+    f"train {BROKEN}:Hidden --seed 0 1": (
+        "ENV: the seeds' environments differ in more than arrays; make the environment a "
+        "NamedTuple or another pytree of arrays, or train one seed at a time."
     ),
     f"train {BROKEN}:PaysTwice": (
         f"ENV: '{BROKEN}:PaysTwice'.step returns a reward of shape (2,), not a single number."
@@ -204,6 +213,7 @@ FOLDERS_AND_DEVICES = {
 def answer(capsys, tmp_path, monkeypatch):
     """Run a command in an empty folder; returns its exit code and the one line it says."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # `main` adds the folder one stands in
 
     def run(command):
         capsys.readouterr()
@@ -243,8 +253,8 @@ NOT_YET = {
     "train --env-options terminal=high": "tightrope compares text with numbers",
     "train --env-options seed=3": "envs.make is given two seeds",
     "evaluate tightrope --agent uct --budgets 1 --seed -1": "NumPy refuses the seed",
-    "reproduce tightrope-tabular --agents save-l2": "refused when the folder is already made",
     "reproduce tightrope-network --reward medium": "refused when the folder is already made",
+    f"evaluate {BROKEN}:EndsInNumbers --agent uct --budgets 1": "types of endings are not checked",
 }
 
 

@@ -1,13 +1,16 @@
 """Tightrope through Gymnasium, and environments by name."""
 
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
 import save_rl
+import save_rl.envs.gym  # registers it
 from save_rl.envs import check_jax_environment
-from save_rl.envs.gym import register
 from save_rl.envs.tightrope import Tightrope, tightrope, tightrope_simulator
 from save_rl.errors import InputError
 
@@ -18,14 +21,21 @@ rewards = pytest.mark.parametrize("reward", ["sparse", "dense"])
 unbounded = pytest.mark.filterwarnings("ignore:.*Box observation space m..imum value is -?infinity")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def registered():
-    if ID not in gymnasium.registry:
-        register()
-
-
 def make(**options):
     return gymnasium.make(ID, **options)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"import gymnasium; gymnasium.make('save_rl.envs.gym:{ID}')",
+        f"import gymnasium, save_rl.envs.gym; gymnasium.make('{ID}')",
+        f"import save_rl.envs.gym as g, gymnasium; g.register(); gymnasium.make('{ID}')",
+    ],
+)
+def test_gymnasium_knows_it_by_name(lines):
+    ran = subprocess.run([sys.executable, "-W", "error", "-c", lines], check=False)
+    assert ran.returncode == 0
 
 
 def safe_action(env):
