@@ -9,6 +9,7 @@ import pytest
 
 from save_rl.agents import AGENTS
 from save_rl.cli.commands import parse
+from save_rl.errors import InputError
 from save_rl.experiments import EXPERIMENTS
 from save_rl.training.run_directory import METRICS
 
@@ -75,7 +76,7 @@ def test_named_files_exist(page):
 def test_commands_parse(page):
     for block in blocks(page, *SHELL):
         for arguments in commands(block):
-            parse(arguments)  # exits, and so fails, where the command line would refuse
+            parse(arguments)  # raises, and so fails, where the command line would refuse
 
 
 @each_page
@@ -88,7 +89,7 @@ def test_a_command_that_does_not_exist_is_noticed():
     text = "save-rl train tightrope --no-such-option 3\nsave-rl evaluate DIR\nA=b save-rl envs\n"
     wrong, right = commands(text)  # the placeholder is skipped
     assert right == ["envs"]
-    with pytest.raises(SystemExit):
+    with pytest.raises(InputError, match="no-such-option"):
         parse(wrong)
 
 

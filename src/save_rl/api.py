@@ -35,6 +35,7 @@ def train(
 
     seeds = (seed,) if isinstance(seed, int) else tuple(seed)
     full = TrainSettings(env=env, agent=agent, seeds=seeds, **settings)
+    full.check()
     return run(
         full,
         Path(out) if out is not None else default_out(full),

@@ -168,6 +168,7 @@ def evaluate(
     for budget in budgets:
         require(budget >= lowest, "--budgets", budget, f"at least {lowest}")
     require(episodes > 0, "--episodes", episodes, "at least 1")
+    require(seed >= 0, "--seed", seed, "0 or more")
     with jax.default_device(select_device(device)):
         if agent is None:
             program, params = _load_run(Path(run))

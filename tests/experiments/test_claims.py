@@ -239,10 +239,6 @@ def test_claims_about_small_budgets_say_so_at_large_ones():
     assert claim.note == "The claim is about small budgets; this run has 50."
 
 
-@pytest.mark.xfail(
-    reason="seeds that never solve it have no episodes_to_solve and are left out of the rank test",
-    strict=True,
-)
 def test_an_agent_that_never_solves_it_is_not_earlier():
     rows = [row for row in curves()
             if (row["agent"], row["metric"]) != ("q-learning", "episodes_to_solve")]  # fmt: skip

@@ -18,8 +18,11 @@ from save_rl.training import checkpoint
 from save_rl.training.loop import is_log_point
 from save_rl.training.progress import Progress
 
+# One worker runs them all, so that the undisturbed run is made once.
+pytestmark = pytest.mark.xdist_group("resume")
+
 SETTINGS = [
-    "train", "tightrope", "--agent", "save", "--episodes", "6000", "--budget", "3", "--lanes", "8",
+    "train", "tightrope", "--agent", "save", "--episodes", "2500", "--budget", "3", "--lanes", "8",
     "--chunk", "4", "--seed", "3", "5", "--test-episodes", "8", "--checkpoint-seconds", "0",
 ]  # fmt: skip
 

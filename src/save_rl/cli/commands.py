@@ -1,5 +1,7 @@
 """The commands of `save-rl` as dataclasses: a field is an option, its docstring the help."""
 
+import contextlib
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -54,6 +56,7 @@ class Train:
         from save_rl.training.loop import train
 
         settings = replace(self.settings, env_options=read_options(self.env_options))
+        settings.check()
         out = self.out or default_out(settings)
         result = train(
             settings, out, resume=self.resume, device=self.device,
@@ -356,12 +359,36 @@ COMMANDS: dict[str, Any] = {
 }
 
 
+def _one_sentence(box: str) -> str:
+    """What tyro says in a box, as a sentence: its first part, and the option it suggests."""
+    parts: list[list[str]] = [[]]
+    for line in box.splitlines()[1:]:  # the first line is the title
+        text = line.strip(" │╭╮╰╯|+")
+        if set(text) <= {"─", "-"}:
+            parts.append([])
+        else:
+            parts[-1].append(text)
+    said = [part for part in parts if part] or [[box.strip()]]
+    sentence = " ".join(said[0]).rstrip(".")
+    for part in said[1:]:
+        if part[0].startswith("Perhaps you meant") and len(part) > 1:
+            sentence += f"; did you mean '{part[1].split()[0]}'"
+    return f"{sentence}; see save-rl --help."
+
+
 def parse(arguments: Sequence[str]) -> Command:
     """The command that these arguments ask for."""
-    return tyro.extras.subcommand_cli_from_dict(
-        COMMANDS,
-        prog="save-rl",
-        description="Search with Amortized Value Estimates, for small search budgets.",
-        args=list(arguments),
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
-    )
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.extras.subcommand_cli_from_dict(
+                COMMANDS,
+                prog="save-rl",
+                description="Search with Amortized Value Estimates, for small search budgets.",
+                args=list(arguments),
+                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+            )
+    except SystemExit as stop:
+        if stop.code != 2:  # --help
+            raise
+        raise InputError(_one_sentence(errors.getvalue())) from None

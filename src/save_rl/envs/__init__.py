@@ -48,6 +48,8 @@ def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     factory = _factory(ENVIRONMENTS[env].factory if env in ENVIRONMENTS else env)
     parameters = inspect.signature(factory).parameters
     anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    if "seed" in options:
+        raise InputError("--env-options: seed is not possible here; --seed draws the environment.")
     for name in options:
         if name not in parameters and not anything:
             raise unknown_name("option", name, set(parameters) - {"seed"}, "--env-options")
@@ -88,6 +90,10 @@ def check_jax_environment(env: Simulator, name: str) -> None:
         if value.shape != ():
             raise InputError(
                 f"ENV: '{name}'.step returns a {what} of shape {value.shape}, not a single number."
+            )
+        if what != "reward" and value.dtype != jnp.bool_:
+            raise InputError(
+                f"ENV: '{name}'.step returns a {what} of type {value.dtype}, not a truth value."
             )
     if not hasattr(observation, "shape"):
         raise InputError(f"ENV: '{name}'.observe must return a single array.")

@@ -106,7 +106,8 @@ def tightrope_simulator(
 ) -> TightropeSimulator:
     """Draw a Tightrope over NumPy: `terminal` % of the actions are fatal."""
     require(reward in ("sparse", "dense"), "--reward", repr(reward), "'sparse' or 'dense'")
-    require(0 <= terminal <= 100, "--terminal", terminal, "a percentage from 0 to 100")
+    number = isinstance(terminal, int | float) and 0 <= terminal <= 100
+    require(number, "--terminal", repr(terminal), "a percentage from 0 to 100")
     rng = np.random.default_rng(seed)
     fatal = np.zeros((STATES, ACTIONS), np.int32)
     fatal[:, : round(ACTIONS * terminal / 100)] = 1

@@ -8,6 +8,7 @@ AGENTS = ("save", "q-learning", "puct")
 EPISODES = 12_000
 BUDGETS = (0, 5, 10, 20)
 TESTS = 200
+_MARKER = "demo.txt"
 
 
 def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, Any]:
@@ -19,16 +20,19 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
 
     from save_rl.errors import InputError
     from save_rl.evaluation import evaluate_program, mean_and_error
+    from save_rl.report.files import is_empty, write_atomically
     from save_rl.report.plots import budget_table, curve_figure
     from save_rl.training.loop import train
     from save_rl.training.settings import TrainSettings
 
     console = Console()
-    if out.exists():
-        known = {*AGENTS, "curve.png"}
-        if not out.is_dir() or any(path.name not in known for path in out.iterdir()):
-            raise InputError(f"--out: '{out}' holds something else than a demo.")
+    marker = out / _MARKER
+    if marker.exists():
         shutil.rmtree(out)
+    elif not is_empty(out):
+        raise InputError(f"--out: '{out}' holds something else than a demo; choose another folder.")
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(marker, "This folder is replaced by the next demo.\n")
     console.print(
         "Tightrope: 11 states, 100 actions each, 95 of them fatal; reward 1 only at the goal.\n"
         f"Three agents learn it for {episodes:,} episodes with at most 10 simulations a step."

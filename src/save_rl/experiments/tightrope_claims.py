@@ -224,6 +224,14 @@ def network_claims(rows: Sequence[Row]) -> list[Claim]:
             note = f"{min(trained):,} episodes; the paper trained for {_PAPER_EPISODES:,}."
         return Claim(id, claim, where, measured, holds, seeds, None, note)
 
+    def to_solve(agent: str) -> np.ndarray:
+        """Episodes until solved; a seed that never was ranks behind all that were."""
+        solved = {row["seed"]: row["value"] for row in select(
+            rows, agent=agent, metric="episodes_to_solve")}  # fmt: skip
+        never = {row["seed"]: 10 * int(str(row["episodes"])) for row in select(
+            final_rows, agent=agent)}  # fmt: skip
+        return np.array([float(str(x)) for x in {**never, **solved}.values()])
+
     large = ("puct-solves-with-large-budget", "PUCT is fine at budgets of 50 or more", "B.3")
     at_large = solves(*large, "puct")
     if budget < 50:
@@ -272,10 +280,11 @@ def network_claims(rows: Sequence[Row]) -> list[Claim]:
             "save-solves-earlier",
             "SAVE needs fewer episodes to solve it than Q-learning",
             where,
-            get("q-learning", "episodes_to_solve"),
-            get("save", "episodes_to_solve"),
+            to_solve("q-learning"),
+            to_solve("save"),
             names=("Q-learning", "SAVE"),
-            note=f"Episodes until the test reward first reaches {SOLVED}.",
+            note=f"Episodes until the test reward reaches {SOLVED}; a seed that never does counts "
+            "10 times its training.",
         ),
         at_large,
     ]

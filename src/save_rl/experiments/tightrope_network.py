@@ -33,6 +33,8 @@ class Axes:
         for agent in self.agents:
             settings(self, agent).check()
         require(0 <= self.terminal <= 100, "--terminal", self.terminal, "a percentage, 0 to 100")
+        require(self.reward in ("sparse", "dense"), "--reward", repr(self.reward),
+                "'sparse' or 'dense'")  # fmt: skip
 
 
 _AGENTS = ("save", "q-learning", "puct")

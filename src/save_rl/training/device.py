@@ -293,6 +293,7 @@ class Program:
         (params, optimiser), (loss_q, loss_a) = jax.lax.scan(
             update, (learner.params, learner.optimiser), (batches, targets, weights)
         )
+        # Counted from the first lock-step, so that the moment is the same for all seeds.
         made = (step + 1) * s.updates_per_step
         copy = (made // s.target_period) != ((made - s.updates_per_step) // s.target_period)
         target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), params, learner.target)

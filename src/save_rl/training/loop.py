@@ -15,7 +15,7 @@ from save_rl.errors import Interrupted, RunError
 from save_rl.learning.exploration import EPSILON
 from save_rl.report.plots import curve_figure
 from save_rl.training import checkpoint
-from save_rl.training.device import Program, SeedState, stack_envs
+from save_rl.training.device import Program, SeedState
 from save_rl.training.devices import compiler_options, select_device
 from save_rl.training.interrupt import StopOnSignal
 from save_rl.training.progress import Progress, warn
@@ -190,13 +190,10 @@ def train(
     target = select_device(device)
     envs = make_all(settings.env, settings.seeds, **settings.env_options)
     check_jax_environment(envs[0], settings.env)
-    stack_envs(envs)  # refuses what can't be stacked before anything is written
-    if resume:
-        folder = RunDirectory.resume(out, settings, str(target))
-    else:
-        folder = RunDirectory.create(out, settings, str(target))
     with jax.default_device(target), StopOnSignal() as stop:
         program = Program(settings, envs, compiler_options(target))
+        open_run = RunDirectory.resume if resume else RunDirectory.create
+        folder = open_run(out, settings, str(target))
         simulations = settings.budget if program.agent.search is not None else 0
         run = _Run(settings, program, folder)
         try:

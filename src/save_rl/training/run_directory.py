@@ -56,7 +56,7 @@ def read_settings(folder: Path, option: str) -> TrainSettings:
     """The settings of the run in a folder."""
     try:
         return settings_from_json(json.loads((folder / "config.json").read_bytes())["settings"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{option}: '{folder}' holds no run (config.json is missing).") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(f"{option}: '{folder / 'config.json'}' can't be read.") from None
@@ -75,11 +75,13 @@ class RunDirectory:
     def create(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
         """A new run; the folder must be absent or empty."""
         if not is_empty(path):
-            holds = "already holds a run" if (path / "config.json").exists() else "is not empty"
-            raise InputError(
-                f"--out: '{path}' {holds}; choose another folder"
-                + (" or add --resume to go on with it." if "run" in holds else ".")
-            )
+            if (path / "config.json").exists():
+                raise InputError(
+                    f"--out: '{path}' already holds a run; choose another folder or add --resume "
+                    "to go on with it."
+                )
+            wrong = "is not empty" if path.is_dir() else "is not a folder"
+            raise InputError(f"--out: '{path}' {wrong}; choose another folder.")
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path)
         run._write_config(settings, device)
@@ -93,7 +95,7 @@ class RunDirectory:
         for field in fields(TrainSettings):
             old, new = getattr(before, field.name), getattr(settings, field.name)
             if field.name not in _FREE and old != new:
-                option = "--" + field.name.replace("_", "-")
+                option = "--seed" if field.name == "seeds" else f"--{field.name.replace('_', '-')}"
                 raise InputError(
                     f"--resume: '{path}' was started with {option} {old}, not {new}; "
                     "repeat its settings or choose another --out."

@@ -64,6 +64,7 @@ class TrainSettings:
             agent.learns, "--agent", repr(self.agent), "an agent that learns ('uct' only searches)"
         )
         require(self.episodes > 0, "--episodes", self.episodes, "at least 1")
+        require(self.episodes < 2**31, "--episodes", self.episodes, "at most 2147483647")
         require(self.budget >= 0, "--budget", self.budget, "0 or more")
         require(self.budget > 0 or agent.act != "visits", "--budget", self.budget,
                 f"at least 1 for '{self.agent}', which acts on visit counts")  # fmt: skip
