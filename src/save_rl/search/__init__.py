@@ -8,19 +8,28 @@ written in JAX.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from save_rl.types import Array, SearchResult, Simulator
+from save_rl.types import Array, Evaluator, SearchResult, Simulator
+
+if TYPE_CHECKING:
+    from save_rl.search.rules import Rule
 
 __all__ = ["save", "uct", "puct"]
 
 
-def _seeds(states: Any, seed: int) -> Any:
+def _search(
+    env: Simulator, states: Any, evaluate: Evaluator, rule: "Rule", seed: int, **options: Any
+) -> SearchResult:
     import jax
     import jax.numpy as jnp
 
+    from save_rl.search import device
+
+    key = jax.random.PRNGKey(seed)
     lanes = jax.tree.leaves(states)[0].shape[0]
-    return jax.random.bits(jax.random.PRNGKey(seed), (lanes,), jnp.uint32)
+    seeds = jax.random.bits(key, (lanes,), jnp.uint32)
+    return device.search(env, states, evaluate, rule=rule, seeds=seeds, key=key, **options)
 
 
 def save(
@@ -40,7 +49,6 @@ def save(
     """
     import jax
 
-    from save_rl.search import device
     from save_rl.search.lanes import apply_mask, masks
     from save_rl.search.rules import Rule
 
@@ -48,10 +56,8 @@ def save(
         q = apply_mask(q_function(jax.vmap(env.observe)(nodes)), masks(env, nodes))
         return q, q.max(-1)
 
-    return device.search(
-        env, states, evaluate, rule=Rule.SAVE, budget=budget, c=c, discount=discount,
-        seeds=_seeds(states, seed), key=jax.random.PRNGKey(seed), return_tree=return_tree,
-    )  # fmt: skip
+    options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
+    return _search(env, states, evaluate, Rule.SAVE, seed, **options)
 
 
 def uct(
@@ -65,10 +71,8 @@ def uct(
     return_tree: bool = False,
 ) -> SearchResult:
     """UCT without a prior (section 3.1); new states are valued by a random rollout."""
-    import jax
     import jax.numpy as jnp
 
-    from save_rl.search import device
     from save_rl.search.lanes import apply_mask, masks, rollouts
     from save_rl.search.rules import Rule
 
@@ -77,10 +81,8 @@ def uct(
         prior = apply_mask(jnp.zeros((mask.shape[0], env.num_actions)), mask)
         return prior, rollouts(env, nodes, discount, key)
 
-    return device.search(
-        env, states, evaluate, rule=Rule.UCT, budget=budget, c=c, discount=discount,
-        seeds=_seeds(states, seed), key=jax.random.PRNGKey(seed), return_tree=return_tree,
-    )  # fmt: skip
+    options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
+    return _search(env, states, evaluate, Rule.UCT, seed, **options)
 
 
 def puct(
@@ -103,7 +105,6 @@ def puct(
     import jax
     import jax.numpy as jnp
 
-    from save_rl.search import device
     from save_rl.search.lanes import apply_mask, masks
     from save_rl.search.rules import Rule
 
@@ -112,8 +113,5 @@ def puct(
         logits = apply_mask(logits, masks(env, nodes))
         return jnp.where(logits > -jnp.inf, jax.nn.softmax(logits), -jnp.inf), value
 
-    return device.search(
-        env, states, evaluate, rule=Rule.PUCT, budget=budget, c=c, discount=discount,
-        seeds=_seeds(states, seed), key=jax.random.PRNGKey(seed), noise=noise,
-        return_tree=return_tree,
-    )  # fmt: skip
+    options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
+    return _search(env, states, evaluate, Rule.PUCT, seed, noise=noise, **options)

@@ -1,0 +1,61 @@
+"""`save_rl.search.save`, `uct` and `puct` on states of Tightrope."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import save_rl
+from save_rl.envs.tightrope import TightropeState
+
+LANES, BUDGET = 3, 8
+STATES = TightropeState(jnp.array([0, 4, 9]), jnp.full(LANES, 10))
+
+
+@pytest.fixture(scope="module")
+def dense():
+    return save_rl.make("tightrope", seed=1, reward="dense", terminal=50)
+
+
+def test_save_starts_from_the_q_function_and_keeps_it_where_nothing_was_tried(dense):
+    q = jax.random.normal(jax.random.PRNGKey(0), (dense.observations.shape[1], 100))
+    result = save_rl.search.save(dense, STATES, lambda seen: seen @ q, budget=BUDGET)
+    prior = np.asarray(dense.observations[np.asarray(STATES.position)] @ q)
+    assert np.asarray(result.visits).sum(1).tolist() == [BUDGET] * LANES
+    untried = ~np.asarray(result.explored)
+    np.testing.assert_allclose(np.asarray(result.q_values)[untried], prior[untried], rtol=1e-5)
+
+
+def test_uct_values_what_it_tried_by_what_happened(dense):
+    """On the last step a safe action pays 0.1 and ends, a fatal one pays 0: nothing is estimated."""
+    result = save_rl.search.uct(dense, STATES, budget=BUDGET, c=0.1)
+    lane, position = 2, 9
+    explored = np.flatnonzero(result.explored[lane])
+    safe = 1 - np.asarray(dense.fatal)[position]
+    np.testing.assert_allclose(result.q_values[lane][explored], 0.1 * safe[explored], rtol=1e-6)
+    assert len(explored) > 0
+
+
+def test_puct_follows_its_policy_and_noise_disturbs_it(dense):
+    favourite = 7
+    logits = jnp.zeros(100).at[favourite].set(20.0)
+
+    def policy_value(seen):
+        return jnp.tile(logits, (seen.shape[0], 1)), jnp.zeros(seen.shape[0])
+
+    quiet = save_rl.search.puct(dense, STATES, policy_value, budget=BUDGET)
+    # The very first simulation has no counts to go by and is random; the others are not.
+    assert (np.asarray(quiet.visits)[:, favourite] >= BUDGET - 1).all()
+    noisy = save_rl.search.puct(dense, STATES, policy_value, budget=BUDGET, noise=1.0)
+    assert (np.asarray(noisy.visits)[:, favourite] < BUDGET - 1).any()
+
+
+def test_the_same_seed_gives_the_same_search_and_another_one_another(dense):
+    def zero(seen):
+        return jnp.zeros((seen.shape[0], 100))
+
+    first, again, other = (
+        save_rl.search.save(dense, STATES, zero, budget=BUDGET, seed=seed) for seed in (0, 0, 1)
+    )
+    assert np.array_equal(first.visits, again.visits)
+    assert not np.array_equal(first.visits, other.visits)
