@@ -27,7 +27,7 @@ def test_save_starts_from_the_q_function_and_keeps_it_where_nothing_was_tried(de
 
 
 def test_uct_values_what_it_tried_by_what_happened(dense):
-    """On the last step a safe action pays 0.1 and ends, a fatal one pays 0: nothing is estimated."""
+    """On the last step a safe action pays 0.1 and ends, a fatal one pays 0: no guess is left."""
     result = save_rl.search.uct(dense, STATES, budget=BUDGET, c=0.1)
     lane, position = 2, 9
     explored = np.flatnonzero(result.explored[lane])
