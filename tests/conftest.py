@@ -23,3 +23,8 @@ hypothesis.settings.register_profile(
     "default", deadline=None, max_examples=100, derandomize=bool(os.environ.get("CI"))
 )
 hypothesis.settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what takes longest in one worker, so that the other never waits for it."""
+    items.sort(key=lambda item: "test_resume" not in item.nodeid)

@@ -1,4 +1,4 @@
-"""Imports only go down the layers of DESIGN.md, and no file is ever unpickled."""
+"""Imports only go down the layers of docs/design.md, and no file is ever unpickled."""
 
 import ast
 from graphlib import TopologicalSorter
