@@ -47,6 +47,15 @@ class Agent:
 
 
 _SAVE = Agent("save", "SAVE: search starts from Qθ, its values are regressed back into Qθ")
+_UCT = Agent(
+    "uct",
+    "Pure search with random rollouts; learns nothing",
+    search=None,
+    test_search=Rule.UCT,
+    prior="none",
+    value_loss="none",
+    amortization_loss="none",
+)
 _TABLE = (
     _SAVE,
     replace(
@@ -100,23 +109,11 @@ _TABLE = (
         act="visits",
         root_noise=0.25,  # paper A.3
     ),
-    Agent(
-        "uct",
-        "Pure search with random rollouts; learns nothing",
-        search=None,
-        test_search=Rule.UCT,
-        prior="none",
-        value_loss="none",
-        amortization_loss="none",
-    ),
-    Agent(
-        "uct-threshold",
-        "UCT that leaves what it explored when none of it is worth more than 0",
-        search=None,
-        test_search=Rule.UCT,
-        prior="none",
-        value_loss="none",
-        amortization_loss="none",
+    _UCT,
+    replace(
+        _UCT,
+        name="uct-threshold",
+        summary="UCT that leaves what it explored when none of it is worth more than 0",
         act="threshold",
     ),
 )
