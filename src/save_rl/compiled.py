@@ -18,8 +18,10 @@ from numba.core import config
 
 _config: Any = config
 _PACKAGE = Path(__file__).parent
-_KERNELS = ("compiled.py", "search/rules.py", "search/host.py", "envs/tightrope.py",
-            "training/tabular.py")  # fmt: skip
+_KERNELS = (
+    "compiled.py", "search/rules.py", "search/host.py", "envs/tightrope.py", "training/tabular.py",
+    "envs/construction/geometry.py", "envs/construction/score.py", "envs/construction/scene.py",
+)  # fmt: skip
 
 
 @cache

@@ -8,6 +8,10 @@ class InputError(ValueError):
     """The caller asked for something that can't be done; nothing has been started. Exit code 2."""
 
 
+class MissingExtra(InputError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+
 class RunError(RuntimeError):
     """A run can't go on (a full disk, a loss that is not finite). Exit code 1."""
 

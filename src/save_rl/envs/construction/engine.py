@@ -1,0 +1,95 @@
+"""Box2D: loading it, the bodies and fixtures of the tasks, and rigid welds that can be restored."""
+
+import ctypes
+import warnings
+from typing import Any
+
+from save_rl.errors import MissingExtra, RunError
+
+try:
+    with warnings.catch_warnings():
+        # Its wrapper warns while it loads, and crashes where warnings are errors.
+        warnings.simplefilter("ignore")
+        import Box2D as b2
+except ImportError as error:
+    raise MissingExtra(
+        "the Construction tasks need Box2D; install it with: pip install 'save-rl[construction]'."
+    ) from error
+
+GRAVITY = (0.0, -9.8)
+SOLID, GOAL_ONLY = 0b01, 0b10  # collision masks: bodies that share a bit collide
+
+
+def new_world() -> Any:
+    """An empty world that has made one step, or its first warm start would be scaled by zero."""
+    world = b2.b2World(gravity=GRAVITY)
+    world.Step(0.02, 1, 1)
+    return world
+
+
+def fixture(shape: Any, mask: int = SOLID, friction: float = 0.4) -> Any:
+    """What makes a shape solid; reused for every body of that shape."""
+    definition = b2.b2FixtureDef(shape=shape, density=1.0, friction=friction, restitution=0.0)
+    definition.filter.categoryBits = definition.filter.maskBits = mask
+    return definition
+
+
+def body(dynamic: bool, angular_damping: float = 0.05) -> Any:
+    """What makes a body. The bullet flag turns on continuous collision."""
+    kind = b2.b2_dynamicBody if dynamic else b2.b2_staticBody
+    return b2.b2BodyDef(type=kind, bullet=dynamic, angularDamping=angular_damping)
+
+
+def polygon(corners: tuple[tuple[float, float], ...]) -> Any:
+    return b2.b2PolygonShape(vertices=list(corners))
+
+
+def rectangle(x: float, y: float, width: float, height: float) -> Any:
+    return b2.b2PolygonShape(box=(width / 2, height / 2, (x, y), 0.0))
+
+
+def disc(diameter: float, x: float = 0.0, y: float = 0.0) -> Any:
+    return b2.b2CircleShape(radius=diameter / 2, pos=(x, y))
+
+
+def weld(world: Any, first: Any, second: Any, anchor: tuple[float, float], angle: float) -> Any:
+    """Join two bodies rigidly at the second one's origin, `anchor` in the first one's frame."""
+    definition = b2.b2WeldJointDef(collideConnected=False)
+    definition.bodyA, definition.bodyB = first, second
+    definition.localAnchorA, definition.localAnchorB = anchor, (0.0, 0.0)
+    definition.referenceAngle = angle
+    return world.CreateJoint(definition)
+
+
+def weld_impulse(joint: Any) -> tuple[float, float, float]:
+    """What a weld carried in the last step: two forces and a torque, times the time step."""
+    force = joint.GetReactionForce(1.0)
+    return force.x, force.y, joint.GetReactionTorque(1.0)
+
+
+def set_weld_impulse(joint: Any, impulse: tuple[float, float, float]) -> None:
+    """Give a weld back what it carried. A tower of glued blocks falls without it.
+
+    Box2D has no function for this, so the three numbers are written where the joint keeps them.
+    """
+    (ctypes.c_float * 3).from_address(int(joint.this) + _IMPULSE_OFFSET)[:] = impulse
+
+
+def _find_impulse() -> int:
+    """Where a weld keeps its impulse: load one, and look for what it says it carries."""
+    world = new_world()
+    wall, shelf = world.CreateBody(body(False)), world.CreateBody(body(True))
+    shelf.position = (1.3, 0.4)
+    shelf.CreateFixture(fixture(rectangle(0.0, 0.0, 1.0, 0.6)))
+    joint = weld(world, wall, shelf, (1.3, 0.4), 0.0)
+    shelf.linearVelocity, shelf.angularVelocity = (0.7, 0.0), 0.5
+    world.Step(0.02, 8, 3)
+    carried = weld_impulse(joint)
+    memory = (ctypes.c_float * 80).from_address(int(joint.this))
+    places = [i * 4 for i in range(78) if tuple(memory[i : i + 3]) == carried]
+    if len(places) != 1 or 0.0 in carried:
+        raise RunError("this build of Box2D keeps its welds differently; install box2d==2.3.10.")
+    return places[0]
+
+
+_IMPULSE_OFFSET = _find_impulse()

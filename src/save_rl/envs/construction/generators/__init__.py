@@ -1,0 +1,81 @@
+"""Draw the scenes of the five tasks.
+
+The draws use NumPy's legacy generator in the order of the released code, version 1.0.0, so that its
+seeds give its scenes. Draws among one possibility take nothing from the stream and are left out.
+The preset `paper` differs in Marble Run alone.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from save_rl.envs.construction.generators import lines, marble_run, silhouette
+from save_rl.envs.construction.scene import HALF_WIDTH, Rectangle, Scene
+from save_rl.envs.construction.tasks import TASKS, check_difficulty
+from save_rl.errors import RunError
+
+_LINES = {
+    "connecting": lines.CONNECTING,
+    "covering": lines.COVERING,
+    "covering-hard": lines.COVERING_HARD,
+}
+
+
+class Limits(NamedTuple):
+    """The most that a scene of a level holds; no easier level holds more.
+
+    obstacles: in Marble Run with the two walls.
+    """
+
+    obstacles: int
+    targets: int
+    max_steps: int
+
+
+def generate(task: str, level: int | str, preset: str, rng: np.random.RandomState) -> Scene:
+    """Draw a scene of a level, in metres."""
+    check_difficulty(task, preset, level, curriculum_sample=False)
+    row = _row(task, preset, level)
+    if isinstance(row, marble_run.Level):
+        drawn = marble_run.draw(row, preset, rng)
+    elif isinstance(row, silhouette.Level):
+        drawn = silhouette.draw(row, rng)
+    else:
+        drawn = lines.draw(row, rng)
+    if drawn is None:
+        raise RunError(f"{task}: drawing a scene of level {level} failed in every attempt.")
+    obstacles, targets, *marble = drawn
+    scale = TASKS[task].supply.scale
+    return Scene(
+        task,
+        preset,
+        str(level) if isinstance(level, str) else int(level),
+        row.max_steps,
+        tuple(_in_metres(obstacle, scale) for obstacle in obstacles),
+        tuple(_in_metres(target, scale) for target in targets),
+        _in_metres(marble[0], scale)[:3] if marble else None,
+    )
+
+
+def limits(task: str, preset: str, level: int | str) -> Limits:
+    """What to pad the scenes of a level to."""
+    check_difficulty(task, preset, level, curriculum_sample=False)
+    row = _row(task, preset, level)
+    if isinstance(row, marble_run.Level):
+        return Limits(len(marble_run.WALLS) + row.obstacles, 1, row.max_steps)
+    if isinstance(row, silhouette.Level):
+        return Limits(row.most, row.targets, row.max_steps)
+    return Limits(len(row.rows) * row.most, len(row.target_rows) * row.targets, row.max_steps)
+
+
+def _row(
+    task: str, preset: str, level: int | str
+) -> lines.Level | silhouette.Level | marble_run.Level:
+    if task == "marble-run":
+        return marble_run.LEVELS[preset][level]
+    return silhouette.LEVELS[level] if task == "silhouette" else _LINES[task][level]
+
+
+def _in_metres(rectangle: Rectangle, scale: float) -> Rectangle:
+    x, y, width, height = rectangle
+    return x * scale - HALF_WIDTH, y * scale, width * scale, height * scale

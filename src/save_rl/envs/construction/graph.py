@@ -1,0 +1,189 @@
+"""Scenes as graphs, and the discrete actions: take a block along an edge, with an offset, sticky or
+not (construction.md, 9.2 and 10.1).
+
+A node is an object: the seven available blocks, obstacles, targets, the marble, the floor, placed
+blocks in the order of placement; then padding. Where blocks are not replaced (Covering Hard), a
+placed block keeps the node of the available block it was. Every ordered pair of nodes is an edge;
+edges are listed by sender, so those from available blocks come first:
+
+    edge(u, v) = u * (nodes - 1) + v - (v > u)
+    action(edge, offset, sticky) = (edge * 15 + offset) * 2 + sticky
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from save_rl.envs.construction.scene import BALL, BOUND_X, Scene
+from save_rl.envs.construction.state import BLOCK_FIELDS, State
+from save_rl.envs.construction.tasks import TASKS, Task
+
+AVAILABLE = 7
+OFFSETS = np.linspace(-13 / 12, 13 / 12, 15)  # of half the sum of the two widths
+ACTIONS_PER_EDGE = 2 * len(OFFSETS)
+BLOCK_BYTES = 4 * len(BLOCK_FIELDS)
+LIFT = 0.04  # metres between a base and the block above it
+_FREE, _STICKY, _SHAPE, _TYPE = 9, 10, 11, 14  # columns
+_BLOCK_TYPE, _AVAILABLE_TYPE, _OBSTACLE_TYPE, _TARGET_TYPE, _MARBLE_TYPE = range(5)
+
+NODE_FEATURES = (
+    "x", "y", "cos", "sin", "width", "height", "velocity_x", "velocity_y", "angular_velocity",
+    "free", "sticky", "box", "ball", "ramp", "is_block", "is_available", "is_obstacle",
+    "is_target", "is_marble",
+)  # fmt: skip
+
+
+class Placement(NamedTuple):
+    """A block to create: its slot in the row of available blocks, where, and whether it sticks."""
+
+    slot: int
+    x: float
+    y: float
+    sticky: bool
+
+
+def feature_count(task: str) -> int:
+    """18, and one more for the marble where there is one."""
+    return 19 if task == "marble-run" else 18
+
+
+def edge_lists(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Senders and receivers of all edges between so many nodes, `[nodes * (nodes - 1)]` each."""
+    senders, receivers = np.divmod(np.arange(nodes * (nodes - 1)), nodes - 1)
+    return senders.astype(np.int32), (receivers + (receivers >= senders)).astype(np.int32)
+
+
+def node_count(scene: Scene, blocks: int) -> int:
+    """Nodes in use when so many blocks have been placed."""
+    fixed = AVAILABLE + len(scene.obstacles) + len(scene.targets) + (scene.marble is not None) + 1
+    return fixed + (blocks if TASKS[scene.task].replaced else 0)
+
+
+@lru_cache(maxsize=1024)
+def _fixed_nodes(scene: Scene, padded: int) -> np.ndarray:
+    """`[padded, features]` with everything but the placed blocks."""
+    supply = TASKS[scene.task].supply
+    nodes = np.zeros((padded, feature_count(scene.task)), np.float32)
+    rows: list[tuple[float, float, float, float, int, int]] = []
+    for (x, y), shape in zip(supply.display, supply.shapes, strict=True):
+        rows.append((x, y, shape.width, shape.height, shape.kind, _AVAILABLE_TYPE))
+    rows += [(*box, 0, _OBSTACLE_TYPE) for box in scene.obstacles]
+    goal = BALL if scene.marble is not None else 0
+    rows += [(*box, goal, _TARGET_TYPE) for box in scene.targets]
+    if scene.marble is not None:
+        x, y, diameter = scene.marble
+        rows.append((x, y, diameter, diameter, BALL, _MARBLE_TYPE))
+    rows.append((*supply.floor, 0, _BLOCK_TYPE))
+    for node, (x, y, width, height, kind, role) in zip(nodes, rows, strict=False):
+        node[:6] = x, y, 1.0, 0.0, width, height
+        node[_SHAPE + kind] = node[_TYPE + role] = 1.0
+    return nodes
+
+
+@lru_cache(maxsize=8)
+def _shape_features(task: str) -> np.ndarray:
+    """`[7, 5]`: width, height, and the kind as one-hot, per slot."""
+    shapes = TASKS[task].supply.shapes
+    return np.array([(s.width, s.height, *np.eye(3)[s.kind]) for s in shapes], np.float32)
+
+
+def node_features(state: State, padded: int) -> np.ndarray:
+    """`[padded, 18 or 19]`, raw values; unused rows are zero. Everything is at rest."""
+    scene = state.scene
+    nodes = _fixed_nodes(scene, padded).copy()
+    blocks = state.block_array
+    if len(blocks):
+        slots = blocks[:, 0].astype(np.intp)
+        if TASKS[scene.task].replaced:
+            first = node_count(scene, 0)
+            rows = nodes[first : first + len(blocks)]
+        else:
+            rows = np.zeros((len(blocks), nodes.shape[1]), np.float32)
+        shapes = _shape_features(scene.task)[slots]
+        rows[:, 0:2] = blocks[:, 2:4]
+        rows[:, 2] = np.cos(blocks[:, 4])
+        rows[:, 3] = np.sin(blocks[:, 4])
+        rows[:, 4:6] = shapes[:, :2]
+        rows[:, _FREE] = 1.0
+        rows[:, _STICKY] = blocks[:, 1]
+        rows[:, _SHAPE : _SHAPE + 3] = shapes[:, 2:]
+        rows[:, _TYPE + _BLOCK_TYPE] = 1.0
+        if not TASKS[scene.task].replaced:
+            nodes[slots] = rows
+    return nodes
+
+
+def taken(state: State, task: Task) -> frozenset[int]:
+    """Slots of blocks that can't be taken any more."""
+    if task.replaced:
+        return frozenset()
+    return frozenset(state.block_array[:, 0].astype(int).tolist())
+
+
+def edge_mask(state: State, padded: int, senders_only: bool) -> np.ndarray:
+    """`[edges]` the valid ones: from an available block to anything that is none.
+
+    With `senders_only`, just the edges whose sender is one of the first seven nodes.
+    """
+    gone = taken(state, TASKS[state.scene.task])
+    available = np.zeros(padded, bool)
+    available[[slot for slot in range(AVAILABLE) if slot not in gone]] = True
+    bases = ~available
+    bases[node_count(state.scene, len(state.blocks) // BLOCK_BYTES) :] = False
+    rows = AVAILABLE if senders_only else padded
+    pairs = available[:rows, None] & bases[None, :]
+    return _without_diagonal(pairs)
+
+
+def existing_edges(state: State, padded: int) -> np.ndarray:
+    """`[edges]` those between nodes in use."""
+    used = np.arange(padded) < node_count(state.scene, len(state.blocks) // BLOCK_BYTES)
+    return _without_diagonal(used[:, None] & used[None, :])
+
+
+def _without_diagonal(pairs: np.ndarray) -> np.ndarray:
+    """`[rows, nodes]` for pairs of nodes, as a flat list of edges."""
+    rows, nodes = pairs.shape
+    keep = np.arange(nodes)[None, :] != np.arange(rows)[:, None]
+    return pairs[keep]
+
+
+def place(state: State, sender: int, receiver: int, offset: int, sticky: int) -> Placement:
+    """Where an action puts its block; the edge must be valid.
+
+    On a base a block is put above it, on a target into it. Sizes count unrotated, even where the
+    base is tilted.
+    """
+    scene = state.scene
+    task = TASKS[scene.task]
+    supply = task.supply
+    on_target = False
+    index = receiver - AVAILABLE
+    count = len(scene.obstacles)
+    if index < 0:  # a block that was placed, where blocks are not replaced
+        row = state.block_array[state.block_array[:, 0] == receiver][0].tolist()
+        x, y, (width, height, _) = row[2], row[3], supply.shapes[receiver]
+    elif index < count:
+        x, y, width, height = scene.obstacles[index]
+    elif index < count + len(scene.targets):
+        x, y, width, height = scene.targets[index - count]
+        on_target = True
+    else:
+        index -= count + len(scene.targets)
+        if scene.marble is not None:
+            index -= 1
+        if index < 0:
+            assert scene.marble is not None
+            x, y, width = scene.marble
+            height = width
+        elif index == 0:
+            x, y, width, height = supply.floor
+        else:
+            slot, _, x, y, _ = state.block_array[index - 1].tolist()
+            width, height, _ = supply.shapes[int(slot)]
+    moved = supply.shapes[sender]
+    x += float(OFFSETS[offset]) * (abs(width) + abs(moved.width)) / 2
+    x = min(max(x, -BOUND_X + 1e-6), BOUND_X - 1e-6)
+    y += LIFT if on_target else LIFT + (height + moved.height) / 2
+    return Placement(sender, x, y, bool(sticky))

@@ -1,0 +1,223 @@
+"""The Construction tasks as a pure simulator (construction.md, sections 3 to 8)."""
+
+from typing import Any
+
+import numpy as np
+
+from save_rl.envs.construction import geometry, graph, physics, score
+from save_rl.envs.construction.generators import generate, limits
+from save_rl.envs.construction.graph import Placement
+from save_rl.envs.construction.scene import Scene
+from save_rl.envs.construction.state import State
+from save_rl.envs.construction.tasks import TASKS, check_difficulty, level_probabilities
+from save_rl.errors import InputError, require
+
+MARBLE_TOLERANCE = 1e-4  # square metres of the marble's start that may be covered
+
+
+class Construction:
+    """A task: scenes to draw, placements to simulate, structures to score.
+
+    task: silhouette, connecting, covering, covering-hard or marble-run.
+    difficulty: a level, or the name of a generalization level; default the hardest level.
+    curriculum_sample: draw each episode's level from 0 to `difficulty` instead of taking it.
+    preset: 'paper' follows the papers, 'released' the published environments where they differ.
+    sticky_penalty: what a sticky block costs; default the task's.
+    masked: actions are edges from available blocks, and invalid ones are refused. Without it they
+        are all edges, and an invalid one ends the episode, as in the original.
+
+    Episodes end by termination alone, the step limit included, as in the original.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        *,
+        difficulty: int | str | None = None,
+        curriculum_sample: bool = True,
+        preset: str = "paper",
+        sticky_penalty: float | None = None,
+        masked: bool = True,
+    ):
+        hardest = TASKS[task].max_difficulty.get(preset, 0) if task in TASKS else 0
+        self.difficulty = hardest if difficulty is None else difficulty
+        check_difficulty(task, preset, self.difficulty, curriculum_sample)
+        self.name, self.task, self.preset = task, TASKS[task], preset
+        self.curriculum_sample, self.masked = curriculum_sample, masked
+        self.sticky_penalty = self.task.sticky_penalty if sticky_penalty is None else sticky_penalty
+        require(
+            0 <= self.sticky_penalty < float("inf"), "sticky_penalty", sticky_penalty, "at least 0"
+        )
+        levels = range(hardest + 1) if isinstance(self.difficulty, int) else [self.difficulty]
+        most = [limits(task, preset, level) for level in levels]
+        self.max_steps = max(limit.max_steps for limit in most)
+        fixed = graph.AVAILABLE + 1 + (task == "marble-run")
+        blocks = self.max_steps if self.task.replaced else 0
+        self.max_nodes = fixed + blocks + max(limit.obstacles + limit.targets for limit in most)
+        senders = graph.AVAILABLE if masked else self.max_nodes
+        self.num_actions = senders * (self.max_nodes - 1) * graph.ACTIONS_PER_EDGE
+        self._shapes = np.array(self.task.supply.shapes, np.float64)
+        self._floor = np.array(self.task.supply.floor)
+
+    def reset(
+        self,
+        seed: int,
+        *,
+        difficulty: int | str | None = None,
+        curriculum_sample: bool | None = None,
+    ) -> State:
+        """Draw a scene; the arguments override those of the constructor for this episode."""
+        level = self.difficulty if difficulty is None else difficulty
+        sample = self.curriculum_sample if curriculum_sample is None else curriculum_sample
+        check_difficulty(self.name, self.preset, level, sample)
+        require(seed >= 0, "seed", seed, "at least 0")
+        rng = np.random.RandomState(seed if seed < 2**32 else [seed % 2**32, seed >> 32])
+        if sample:
+            probabilities = level_probabilities(int(level), self.task.curriculum_p)
+            level = int(rng.choice(len(probabilities), p=probabilities))
+        return self.start(generate(self.name, level, self.preset, rng))
+
+    def start(self, scene: Scene) -> State:
+        """Begin an episode in a given scene."""
+        if scene.task != self.name:
+            raise InputError(f"scene: this is a scene of {scene.task}, not of {self.name}.")
+        if graph.node_count(scene, scene.max_steps) > self.max_nodes:
+            raise InputError(
+                f"scene: level {scene.level!r} does not fit; build the simulator with "
+                f"difficulty={scene.level!r}, preset={scene.preset!r}."
+            )
+        return State(scene)
+
+    def step(self, state: State, action: Any) -> tuple[State, float, bool, bool]:
+        """Place a block: `(state, reward, terminated, truncated)`."""
+        self._check(state)
+        action = int(action)
+        sender, receiver, offset, sticky = self._read(action)
+        if not self._valid(state, sender, receiver):
+            if self.forbids(state, action):
+                raise InputError(
+                    f"action: {action} is not possible in this state; see action_mask."
+                )
+            return state._replace(ending="invalid_edge"), 0.0, True, False
+        return self.drop(state, graph.place(state, sender, receiver, offset, sticky))
+
+    def forbids(self, state: State, action: int) -> bool:
+        """Whether the action mask rules an action out."""
+        sender, receiver, _, _ = self._read(action)
+        if self.masked:
+            return not self._valid(state, sender, receiver)
+        return max(sender, receiver) >= self._used_nodes(state)
+
+    def drop(self, state: State, placement: Placement) -> tuple[State, float, bool, bool]:
+        """Create a block anywhere and let everything settle; see `step`."""
+        self._check(state)
+        slot, x, y, sticky = placement
+        scene, task = state.scene, self.task
+        blocks = state.block_array
+        steps = state.steps + 1
+        used_up = not task.replaced and len(blocks) + 1 == graph.AVAILABLE
+        ending = "max_steps" if steps >= scene.max_steps or used_up else ""
+        if geometry.spawn_overlap(
+            self._shapes, slot, x, y, blocks, scene.obstacle_array, self._floor
+        ):
+            new = np.array([slot, sticky, x, y, 0.0], np.float32).tobytes()
+            after = state._replace(blocks=state.blocks + new, steps=steps, ending="spawn_collision")
+            return after, 0.0, True, False
+        try:
+            arrangement, hit = physics.settle(
+                scene, physics.Arrangement(*state[1:4]), slot, sticky, x, y
+            )
+            after = State(scene, *arrangement, steps, state.progress, ending)
+            if hit:
+                return after._replace(ending="obstacle_hit"), 0.0, True, False
+            if scene.marble is not None and self._blocked(after, scene.marble):
+                return after._replace(ending="spawn_collision"), 0.0, True, False
+            progress = self.progress(after)
+        except physics.EngineFailure:
+            return state._replace(steps=steps, ending="bad_simulation"), 0.0, True, False
+        if progress > task.threshold * self.best_progress(scene):
+            ending = "complete"
+        reward = progress - state.progress - self.sticky_penalty * sticky
+        return State(scene, *arrangement, steps, progress, ending), reward, ending != "", False
+
+    def progress(self, state: State) -> float:
+        """The score P of a structure, before costs; in Marble Run whether the marble arrives."""
+        scene, blocks = state.scene, state.block_array
+        if self.name == "silhouette":
+            return score.silhouette_score(self._shapes, blocks, scene.target_array)
+        if self.name == "connecting":
+            return score.connecting_score(self._shapes, blocks, scene.target_array)
+        if self.name == "marble-run":
+            return float(self.roll(state).reached)
+        return score.covering_score(self._shapes, blocks, scene.obstacle_array)
+
+    def best_progress(self, scene: Scene) -> float:
+        """P_max, what a perfect structure scores."""
+        if self.name in ("covering", "covering-hard"):
+            return sum(width for _, _, width, _ in scene.obstacles)
+        return float(len(scene.targets))
+
+    def roll(self, state: State) -> physics.Rolled:
+        """Release the marble of Marble Run over a structure."""
+        if state.scene.marble is None:
+            raise InputError(f"roll: there is no marble in {state.scene.task}.")
+        return physics.roll(state.scene, physics.Arrangement(*state[1:4]))
+
+    def observe(self, state: State) -> dict[str, np.ndarray]:
+        """`nodes [max_nodes, 18 or 19]` and `node_mask [max_nodes]`."""
+        return {
+            "nodes": graph.node_features(state, self.max_nodes),
+            "node_mask": np.arange(self.max_nodes) < self._used_nodes(state),
+        }
+
+    def action_mask(self, state: State) -> np.ndarray:
+        """`[num_actions]` what `step` accepts: valid edges; without `masked`, existing ones."""
+        if self.masked:
+            edges = graph.edge_mask(state, self.max_nodes, senders_only=True)
+        else:
+            edges = graph.existing_edges(state, self.max_nodes)
+        return np.repeat(edges, graph.ACTIONS_PER_EDGE)
+
+    def action(self, sender: int, receiver: int, offset: int, sticky: int = 0) -> int:
+        """The number of an action."""
+        edge = sender * (self.max_nodes - 1) + receiver - (receiver > sender)
+        return (edge * len(graph.OFFSETS) + offset) * 2 + sticky
+
+    def render(self, state: State) -> np.ndarray:
+        """`[480, 480, 3]`"""
+        from save_rl.envs.construction.drawing import draw
+
+        return draw(state)
+
+    def _read(self, action: int) -> tuple[int, int, int, int]:
+        """An action's sender, receiver, offset and sticky flag."""
+        if not 0 <= action < self.num_actions:
+            highest = self.num_actions - 1
+            raise InputError(f"action: {action} is not possible; it must be from 0 to {highest}.")
+        edge, rest = divmod(action, graph.ACTIONS_PER_EDGE)
+        sender, receiver = divmod(edge, self.max_nodes - 1)
+        return sender, receiver + (receiver >= sender), rest >> 1, rest & 1
+
+    def _blocked(self, state: State, marble: tuple[float, float, float]) -> bool:
+        """Whether something covers the start of the marble."""
+        return geometry.marble_blocked(
+            self._shapes, state.block_array, self._floor, *marble, MARBLE_TOLERANCE
+        )
+
+    def _used_nodes(self, state: State) -> int:
+        return graph.node_count(state.scene, len(state.blocks) // graph.BLOCK_BYTES)
+
+    def _valid(self, state: State, sender: int, receiver: int) -> bool:
+        if sender >= graph.AVAILABLE:
+            return False
+        base = graph.AVAILABLE <= receiver < self._used_nodes(state)
+        if self.task.replaced:
+            return base
+        gone = graph.taken(state, self.task)
+        return sender not in gone and (base or receiver in gone)
+
+    def _check(self, state: State) -> None:
+        if not isinstance(state, State) or state.scene.task != self.name:
+            raise InputError(f"state: this is no state of {self.name}.")
+        if state.ending:
+            raise InputError(f"step: this episode is over ({state.ending}); begin a new one.")

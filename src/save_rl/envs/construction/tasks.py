@@ -1,0 +1,83 @@
+"""The five tasks as rows of settings, and how a curriculum draws the level of an episode."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from save_rl.envs.construction.scene import BLOCKS, MARBLE_BLOCKS, Supply
+from save_rl.errors import InputError, unknown_name
+
+PRESETS = ("paper", "released")
+
+
+class Task(NamedTuple):
+    """What distinguishes a task from the others.
+
+    supply: the blocks one can take.
+    max_difficulty: the hardest numbered level, by preset.
+    sticky_penalty: what a sticky block costs.
+    threshold: the episode is complete above this share of the best possible score.
+    replaced: a block that was taken can be taken again.
+    curriculum_p: 0 draws levels uniformly; p > 0 prefers hard ones (`level_probabilities`).
+    generalization: names of levels outside the curriculum.
+    """
+
+    supply: Supply
+    max_difficulty: dict[str, int]
+    sticky_penalty: float
+    threshold: float
+    replaced: bool = True
+    curriculum_p: float = 0.0
+    generalization: tuple[str, ...] = ()
+
+
+TASKS = {
+    "silhouette": Task(
+        BLOCKS, {"paper": 7, "released": 7}, 0.5, 0.98,
+        generalization=("double_the_targets",),
+    ),
+    "connecting": Task(
+        BLOCKS, {"paper": 9, "released": 9}, 0.0, 0.98,
+        generalization=("mixed_height_targets", "additional_layer"),
+    ),
+    "covering": Task(BLOCKS, {"paper": 2, "released": 2}, 2.0, 0.99),
+    "covering-hard": Task(
+        BLOCKS, {"paper": 1, "released": 1}, 0.5, 0.99, replaced=False
+    ),
+    "marble-run": Task(
+        MARBLE_BLOCKS, {"paper": 6, "released": 8}, 0.0, 0.98, curriculum_p=0.5
+    ),
+}  # fmt: skip
+
+
+def check_difficulty(
+    task: str, preset: str, difficulty: int | str, curriculum_sample: bool
+) -> None:
+    """Refuse a task, preset or level that does not exist."""
+    if task not in TASKS:
+        raise unknown_name("task", task, TASKS, "TASK")
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS, "preset")
+    entry = TASKS[task]
+    hardest = entry.max_difficulty[preset]
+    names = "".join(f", or '{name}'" for name in entry.generalization)
+    number = isinstance(difficulty, int | np.integer) and not isinstance(difficulty, bool)
+    if number and 0 <= int(difficulty) <= hardest:
+        return
+    if difficulty not in entry.generalization:
+        raise InputError(
+            f"difficulty: {difficulty!r} is no level of {task} ({preset}); "
+            f"it must be a whole number from 0 to {hardest}{names}."
+        )
+    if curriculum_sample:
+        raise InputError(
+            f"difficulty: '{difficulty}' is outside the curriculum; use curriculum_sample=False."
+        )
+
+
+def level_probabilities(difficulty: int, p: float) -> np.ndarray:
+    """How likely levels 0 to `difficulty` are: uniform for p = 0, else ∝ p·(1-p)^(difficulty-k)."""
+    if p == 0:
+        return np.full(difficulty + 1, 1 / (difficulty + 1))
+    weights = p * (1 - p) ** (difficulty - np.arange(difficulty + 1))
+    return weights / weights.sum()
