@@ -61,10 +61,23 @@ def tightrope_env(
     return SimulatorEnv(tightrope_simulator(layout, reward=reward, terminal=terminal), render_mode)
 
 
+_CONSTRUCTION = {
+    "Silhouette": "silhouette", "Connecting": "connecting", "Covering": "covering",
+    "CoveringHard": "covering-hard", "MarbleRun": "marble-run",
+}  # fmt: skip
+
+
 def register() -> None:
     """Make the environments known to Gymnasium, once."""
-    if "save_rl/Tightrope-v0" not in gymnasium.registry:
-        gymnasium.register("save_rl/Tightrope-v0", entry_point="save_rl.envs.gym:tightrope_env")
+    if "save_rl/Tightrope-v0" in gymnasium.registry:
+        return
+    gymnasium.register("save_rl/Tightrope-v0", entry_point="save_rl.envs.gym:tightrope_env")
+    for title, task in _CONSTRUCTION.items():
+        gymnasium.register(
+            f"save_rl/{title}-v0",
+            entry_point="save_rl.envs.construction.gym_env:ConstructionEnv",
+            kwargs={"task": task},
+        )
 
 
 register()

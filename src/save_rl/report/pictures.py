@@ -1,0 +1,106 @@
+"""Frames into files: an animation, a sheet with a row per label, a line of text below a frame."""
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from save_rl.errors import InputError
+from save_rl.report.files import write_atomically
+
+INK, SHADE, RIM = "#222222", "#f2f2f2", "#cccccc"  # of texts, behind them, around pictures
+MARGIN, GAP = 24, 12  # pixels, of a sheet and between its pictures
+REST = 1500  # milliseconds that an animation stays longer at its end
+
+
+def caption(frame: np.ndarray, text: str) -> np.ndarray:
+    """A frame `[h, w, 3]` with a line of text in a strip below it, as high for any text."""
+    height, width, _ = frame.shape
+    font = _font(max(9, width // 30))
+    margin, strip = round(font.size / 2), round(2 * font.size)
+    while font.getlength(text) > width - 2 * margin and font.size > 6:
+        font = _font(font.size - 1)
+    picture = Image.new("RGB", (width, height + strip), SHADE)
+    picture.paste(Image.fromarray(frame))
+    position = margin, height + strip / 2
+    ImageDraw.Draw(picture).text(position, text, INK, font, anchor="lm")
+    return np.array(picture)
+
+
+def save_gif(frames: Sequence[np.ndarray], out: Path, seconds_per_frame: float = 0.5) -> None:
+    """Write frames `[h, w, 3]` of one size as an animation that loops and rests on its last frame.
+
+    A frame that equals the one before prolongs it.
+    """
+    if len(frames) == 0:
+        raise InputError("frames: there is nothing to save.")
+    first, *others = _indexed(frames)
+    times = [round(1000 * seconds_per_frame)] * len(frames)
+    times[-1] += REST
+    file = io.BytesIO()
+    first.save(file, "GIF", save_all=True, append_images=others, duration=times, loop=0)
+    write_atomically(out, file.getvalue())
+
+
+def _indexed(frames: Sequence[np.ndarray]) -> list[Image.Image]:
+    """Frames with one palette, the most frequent colours; rarer ones take the nearest of these."""
+    packed = [frame @ np.array([1 << 16, 1 << 8, 1]) for frame in frames]  # one number per colour
+    counts: Counter[int] = Counter()
+    for pixels in packed:
+        colours, times = np.unique(pixels, return_counts=True)
+        counts.update(dict(zip(colours.tolist(), times.tolist(), strict=True)))
+    known = np.array(sorted(counts))
+    kept = np.array([colour for colour, _ in counts.most_common(255)])  # one stays free: unchanged
+    difference = _unpacked(known)[:, None] - _unpacked(kept)
+    nearest = np.square(difference).sum(-1).argmin(1).astype(np.uint8)
+    pictures = []
+    for pixels in packed:
+        index = nearest[np.searchsorted(known, pixels)]
+        picture = Image.frombytes("P", index.shape[::-1], index.tobytes())
+        picture.putpalette(_unpacked(kept).astype(np.uint8).tobytes())
+        pictures.append(picture)
+    return pictures
+
+
+def _unpacked(colours: np.ndarray) -> np.ndarray:
+    """Numbers `[n]` to red, green and blue `[n, 3]`."""
+    return np.stack([colours >> 16, (colours >> 8) & 255, colours & 255], axis=-1)
+
+
+def contact_sheet(rows: Sequence[tuple[str, Sequence[np.ndarray]]], out: Path) -> None:
+    """Write a PNG with a row of pictures `[h, w, 3]` of one size per label."""
+    columns = max((len(frames) for _, frames in rows), default=0)
+    if columns == 0:
+        raise InputError("rows: there is nothing to save.")
+    height, width, _ = next(frames[0].shape for _, frames in rows if len(frames))
+    font = _font(min(max(12, height // 12), 24))
+    left = 2 * MARGIN + ceil(max(font.getlength(label) for label, _ in rows))
+    size = (
+        left + columns * (width + GAP) - GAP + MARGIN,
+        2 * MARGIN + len(rows) * (height + GAP) - GAP,
+    )
+    sheet = Image.new("RGB", size, "white")
+    brush = ImageDraw.Draw(sheet)
+    for i, (label, frames) in enumerate(rows):
+        top = MARGIN + i * (height + GAP)
+        brush.text((left - MARGIN, top + height / 2), label, INK, font, anchor="rm")
+        for j, frame in enumerate(frames):
+            x = left + j * (width + GAP)
+            brush.rectangle((x - 1, top - 1, x + width, top + height), outline=RIM)
+            sheet.paste(Image.fromarray(frame), (x, top))
+    file = io.BytesIO()
+    sheet.save(file, "PNG", optimize=True)
+    write_atomically(out, file.getvalue())
+
+
+@lru_cache
+def _font(size: float) -> ImageFont.FreeTypeFont:
+    """The font of the plots."""
+    import matplotlib
+
+    return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), size)
