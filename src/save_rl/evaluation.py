@@ -11,14 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
-from save_rl.envs import check_jax_environment, make, make_all
+from save_rl.envs import check_jax_environment, is_python, make, make_all, make_simulator
 from save_rl.errors import InputError, require
+from save_rl.players import make_player
+from save_rl.players import play as play_episode
 from save_rl.report.files import write_atomically
 from save_rl.training import checkpoint
 from save_rl.training.acting import choose_action, run_search
 from save_rl.training.device import Program
 from save_rl.training.devices import select_device
-from save_rl.training.progress import warn
+from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import read_settings
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Array, Simulator
@@ -135,6 +137,29 @@ def _pure_search(
     return program, program.initial(program.env_arrays, np.array([seed])).learner.params
 
 
+def _play_simulator(
+    env: str,
+    agent: str,
+    seed: int,
+    options: dict[str, Any],
+    budgets: Sequence[int],
+    episodes: int,
+) -> list[TestEpisodes]:
+    """Test an agent that learns nothing on a simulator for Python, episode by episode."""
+    sim = make_simulator(env, seed, **options)
+    results = []
+    for budget in budgets:
+        player = make_player(agent, sim, budget)
+        returns, steps = np.zeros((1, episodes)), np.zeros((1, episodes), int)
+        with Progress(f"{env}, {agent}, budget {budget}", episodes, "episodes") as progress:
+            for i in range(episodes):
+                episode = play_episode(sim, player, seed * 2**20 + i)
+                returns[0, i], steps[0, i] = episode.total, len(episode.moves)
+                progress.update(i + 1, f"reward {returns[0, : i + 1].mean():.2f}")
+        results.append(TestEpisodes(budget, returns, steps))
+    return results
+
+
 def _write(path: Path, results: list[TestEpisodes], seeds: Sequence[int]) -> None:
     """Write `budget,episode,return,steps`, and the seed where there are several."""
     text = io.StringIO()
@@ -161,20 +186,28 @@ def evaluate(
 ) -> list[TestEpisodes]:
     """Test the run in a folder at every budget and write its `evaluation.csv`.
 
-    With `agent`, which must be one that learns nothing (`uct`), `run` is an environment instead.
+    With `agent`, which must be one that learns nothing, `run` is an environment instead: `uct`,
+    and on simulators for Python `random` and `scripted`, which have no budget (it is written as 0).
     """
+    if agent in ("random", "scripted"):
+        budgets = (0,)
     require(len(budgets) > 0, "--budgets", "()", "at least one number")
-    lowest = 0 if agent is None else 1
+    lowest = 1 if agent == "uct" else 0
     for budget in budgets:
         require(budget >= lowest, "--budgets", budget, f"at least {lowest}")
     require(episodes > 0, "--episodes", episodes, "at least 1")
     require(seed >= 0, "--seed", seed, "0 or more")
-    with jax.default_device(select_device(device)):
-        if agent is None:
-            program, params = _load_run(Path(run))
-        else:
-            program, params = _pure_search(str(run), agent, seed, env_options or {})
-        results = evaluate_program(program, params, budgets, episodes)
+    options, seeds = env_options or {}, (seed,)
+    if agent is not None and is_python(str(run)):
+        results = _play_simulator(str(run), agent, seed, options, budgets, episodes)
+    else:
+        with jax.default_device(select_device(device)):
+            if agent is None:
+                program, params = _load_run(Path(run))
+                seeds = program.settings.seeds
+            else:
+                program, params = _pure_search(str(run), agent, seed, options)
+            results = evaluate_program(program, params, budgets, episodes)
     default = Path("evaluation.csv") if agent else Path(run) / "evaluation.csv"
-    _write(Path(out) if out else default, results, program.settings.seeds)
+    _write(Path(out) if out else default, results, seeds)
     return results

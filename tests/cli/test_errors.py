@@ -15,7 +15,7 @@ AGENTS = (
     "puct, q-learning, save, save-l2, save-no-amortization, save-no-q-learning, save-puct, uct, "
     "uct-threshold"
 )
-COMMANDS = "agents, bench, demo, envs, evaluate, experiments, reproduce, train"
+COMMANDS = "agents, bench, demo, envs, evaluate, experiments, reproduce, train, watch"
 
 NAMES = {
     "trian": f"COMMAND: there is no command 'trian'; known: {COMMANDS}. Did you mean 'train'?",
@@ -24,13 +24,34 @@ NAMES = {
         f"--agent: there is no agent 'sav'; known: {AGENTS}. Did you mean 'save'?"
     ),
     "train tightrop": (
-        "ENV: there is no environment 'tightrop'; known: tightrope. Did you mean 'tightrope'?"
+        "ENV: there is no environment 'tightrop'; known: connecting, covering, covering-hard, "
+        "marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
+    ),
+    "watch coverin --out x.gif": (
+        "ENV: there is no environment 'coverin'; known: connecting, covering, covering-hard, "
+        "marble-run, silhouette, tightrope. Did you mean 'covering'?"
+    ),
+    "watch covering --agent scriptd --out x.gif": (
+        "--agent: there is no agent without training 'scriptd'; known: random, scripted, uct. "
+        "Did you mean 'scripted'?"
+    ),
+    "watch covering --difficulty 3 --out x.gif": (
+        "difficulty: 3 is no level of covering (paper); it must be a whole number from 0 to 2."
+    ),
+    "envs covering": ("ENV: scenes need both, as in save-rl envs covering --scenes out.png."),
+    "train covering": (
+        "ENV: 'covering' is a simulator for Python, and training takes JAX environments only so "
+        "far; watch, evaluate --agent and Gymnasium take it."
+    ),
+    "evaluate covering --agent save": (
+        "--agent: there is no agent without training 'save'; known: random, scripted, uct."
     ),
     "evaluate tightrope --agent utc --budgets 1": (
         f"--agent: there is no agent 'utc'; known: {AGENTS}. Did you mean 'uct'?"
     ),
     "evaluate tightrop --agent uct --budgets 1": (
-        "ENV: there is no environment 'tightrop'; known: tightrope. Did you mean 'tightrope'?"
+        "ENV: there is no environment 'tightrop'; known: connecting, covering, covering-hard, "
+        "marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
     ),
     "reproduce tightrope-tabula": (
         "REPRODUCE: there is no experiment 'tightrope-tabula'; known: tightrope-network, "
@@ -49,7 +70,8 @@ NAMES = {
         "--scale: 'huge' is not possible; it must be 'smoke', 'small' or 'paper'."
     ),
     "bench serch": (
-        "BENCH: there is no benchmark 'serch'; known: search, train. Did you mean 'search'?"
+        "BENCH: there is no benchmark 'serch'; known: physics, search, train. "
+        "Did you mean 'search'?"
     ),
 }
 

@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from save_rl.cli import commands, main
+from save_rl.cli import bench, commands, main, reproduce
 from save_rl.cli.commands import COMMANDS
 from save_rl.training.settings import TrainSettings
 
@@ -19,10 +19,12 @@ HEAVY = ("jax", "numba", "matplotlib", "scipy", "gymnasium")
 PAGES = {
     "train": (commands.Train, TrainSettings),
     "evaluate": (commands.Evaluate,),
-    "reproduce tightrope-tabular": (commands.TightropeTabular,),
-    "reproduce tightrope-network": (commands.TightropeNetwork,),
-    "bench search": (commands.BenchSearch,),
-    "bench train": (commands.BenchTrain,),
+    "reproduce tightrope-tabular": (reproduce.TightropeTabular,),
+    "reproduce tightrope-network": (reproduce.TightropeNetwork,),
+    "bench search": (bench.BenchSearch,),
+    "bench physics": (bench.BenchPhysics,),
+    "bench train": (bench.BenchTrain,),
+    "watch": (commands.Watch,),
     "demo": (commands.Demo,),
     "envs": (commands.Envs,),
     "agents": (commands.Agents,),
@@ -32,6 +34,8 @@ SHOWN_AS = {
     (TrainSettings, "env"): "ENV",
     (TrainSettings, "seeds"): "--seed",
     (commands.Evaluate, "run_or_env"): "DIR",
+    (commands.Watch, "env"): "ENV",
+    (commands.Envs, "env"): "ENV",
 }
 # `Train` has the options of the environment in its own field, and shows the settings one by one.
 NOT_SHOWN = {(commands.Train, "settings"), (TrainSettings, "env_options")}
@@ -69,7 +73,7 @@ def help_texts(kind):
 
 def test_the_list_of_commands(page):
     assert page() == (
-        "usage: save-rl [-h] {train,evaluate,reproduce,bench,demo,envs,agents,experiments} "
+        "usage: save-rl [-h] {train,evaluate,reproduce,bench,watch,demo,envs,agents,experiments} "
         "Search with Amortized Value Estimates, for small search budgets. "
         "options -h, --help show this help message and exit "
         "subcommands (required) "
@@ -77,8 +81,9 @@ def test_the_list_of_commands(page):
         "• evaluate Test a run at several search budgets; writes evaluation.csv into its folder. "
         "• reproduce Reproduce a figure of the paper: results.csv, figure.png and claims.json. "
         "• bench Measure throughput on this machine. "
+        "• watch Play one episode of an environment and write it as an animation. "
         "• demo A minute of SAVE on Tightrope: live progress, a table, a picture. "
-        "• envs List the environments. "
+        "• envs List the environments, or show scenes of one. "
         "• agents List the agents. "
         "• experiments List the experiments."
     )
@@ -142,8 +147,17 @@ def test_nothing_heavy_is_imported_to_answer(arguments):
             "puct",
             "uct",
             "uct-threshold",
+            "random",
+            "scripted",
         ],
-        "envs": ["tightrope"],
+        "envs": [
+            "tightrope",
+            "silhouette",
+            "connecting",
+            "covering",
+            "covering-hard",
+            "marble-run",
+        ],
         "experiments": ["tightrope-tabular", "tightrope-network"],
     }.items(),
 )

@@ -21,7 +21,10 @@ def _check_names(arguments: Sequence[str], commands: Sequence[str]) -> None:
 
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         raise unknown_name("command", arguments[0], commands, "COMMAND")
-    for command, known in (("reproduce", list(EXPERIMENTS)), ("bench", ["search", "train"])):
+    for command, known in (
+        ("reproduce", list(EXPERIMENTS)),
+        ("bench", ["search", "physics", "train"]),
+    ):
         asked = arguments[1] if len(arguments) > 1 and arguments[0] == command else "-"
         if not asked.startswith("-") and asked not in known:
             what = "experiment" if command == "reproduce" else "benchmark"

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Annotated, Any, Protocol
 import tyro
 
 from save_rl.api import default_out
+from save_rl.cli.bench import Bench
+from save_rl.cli.reproduce import Reproduce
 from save_rl.errors import InputError
 from save_rl.training.settings import TrainSettings
 
@@ -71,13 +72,13 @@ class Evaluate:
     """Test a run at several search budgets; writes evaluation.csv into its folder."""
 
     run_or_env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
-    """Folder of a run; or an environment, with --agent uct, which learns nothing."""
+    """Folder of a run; or an environment, with an --agent that learns nothing."""
     budgets: tuple[int, ...] = (0, 5, 10, 20, 50)
     """Simulations per decision."""
     episodes: int = 100
     """Test episodes per budget."""
     agent: str | None = None
-    """An agent that learns nothing, to test on an environment."""
+    """An agent that learns nothing, to test on an environment: uct, random, scripted."""
     seed: int = 0
     """Seed of the environment, with --agent."""
     env_options: tuple[str, ...] = ()
@@ -108,192 +109,6 @@ class Evaluate:
         Console().print(budget_table({self.agent or "run": cells}, title))
 
 
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _finish(claims: Any, out: Path) -> None:
-    from rich.console import Console
-
-    from save_rl.report.claims import print_claims
-
-    print_claims(claims, Console())
-    print(f"results.csv, figure.png and claims.json are in {out}")
-
-
-def _command_line() -> str:
-    return " ".join(["save-rl", *sys.argv[1:]])
-
-
-@dataclass(frozen=True)
-class TightropeTabular:
-    """Figure 2a-c: four agents with tables. The scale sets the axes; an axis given here wins."""
-
-    scale: str = "small"
-    """smoke (seconds), small (a minute), paper (the whole grid)."""
-    out: Path = Path("runs/tightrope-tabular")
-    """Folder for the results."""
-    resume: bool = False
-    """Go on with the experiment in --out."""
-    reward: tuple[str, ...] | None = None
-    """dense, sparse."""
-    terminal: tuple[float, ...] | None = None
-    """Percentages of terminal actions."""
-    budgets: tuple[int, ...] | None = None
-    """Simulations per decision."""
-    agents: tuple[str, ...] | None = None
-    """Agents."""
-    seeds: int | None = None
-    """Number of seeds."""
-    episodes: int | None = None
-    """Training episodes."""
-
-    def run(self) -> None:
-        from save_rl.experiments.tightrope_tabular import run
-
-        axes = _given(
-            reward=self.reward, terminal=self.terminal, budgets=self.budgets, agents=self.agents,
-            seeds=self.seeds, episodes=self.episodes,
-        )  # fmt: skip
-        _finish(run(self.scale, axes, self.out, self.resume, _command_line()), self.out)
-
-
-@dataclass(frozen=True)
-class TightropeNetwork:
-    """Figure 2d: learning curves with networks. The scale sets the axes; an axis given wins."""
-
-    scale: str = "small"
-    """smoke (a minute), small (3 seeds, 1e5 episodes), paper (10 seeds, 1e6 episodes)."""
-    out: Path = Path("runs/tightrope-network")
-    """Folder for the results."""
-    resume: bool = False
-    """Go on with the experiment in --out."""
-    device: str = "auto"
-    """auto, cpu or gpu."""
-    agents: tuple[str, ...] | None = None
-    """Agents."""
-    seeds: int | None = None
-    """Number of seeds."""
-    episodes: int | None = None
-    """Training episodes."""
-    budget: int | None = None
-    """Simulations per decision."""
-    terminal: float | None = None
-    """Percentage of terminal actions."""
-    reward: str | None = None
-    """sparse or dense."""
-
-    def run(self) -> None:
-        from save_rl.experiments.tightrope_network import run
-
-        axes = _given(
-            agents=self.agents, seeds=self.seeds, episodes=self.episodes, budget=self.budget,
-            terminal=self.terminal, reward=self.reward,
-        )  # fmt: skip
-        claims = run(self.scale, axes, self.out, self.resume, _command_line(), self.device)
-        _finish(claims, self.out)
-
-
-@dataclass(frozen=True)
-class Reproduce:
-    """Reproduce a figure of the paper: results.csv, figure.png and claims.json."""
-
-    experiment: (
-        Annotated[TightropeTabular, tyro.conf.subcommand("tightrope-tabular", prefix_name=False)]
-        | Annotated[TightropeNetwork, tyro.conf.subcommand("tightrope-network", prefix_name=False)]
-    )
-
-    def run(self) -> None:
-        self.experiment.run()
-
-
-@dataclass(frozen=True)
-class BenchSearch:
-    """Simulations per second, next to mctx.muzero_policy on the same shapes."""
-
-    json: bool = False
-    """Print JSON instead of a table."""
-    device: str = "auto"
-    """auto, cpu or gpu."""
-
-    def run(self) -> None:
-        from save_rl.training.devices import select_device
-
-        chosen = select_device(self.device)
-        import jax
-
-        from save_rl.bench.search import bench_search
-
-        with jax.default_device(chosen):
-            report = bench_search()
-        _print_bench(report, self.json)
-
-
-@dataclass(frozen=True)
-class BenchTrain:
-    """Training throughput on Tightrope, and where a second goes."""
-
-    json: bool = False
-    """Print JSON instead of a table."""
-    device: str = "auto"
-    """auto, cpu or gpu."""
-    seeds: tuple[int, ...] = (1,)
-    """Numbers of seeds to train side by side."""
-
-    def run(self) -> None:
-        from save_rl.errors import require
-        from save_rl.training.devices import select_device
-
-        require(bool(self.seeds) and min(self.seeds) > 0, "--seeds", self.seeds, "at least 1 each")
-        chosen = select_device(self.device)
-        import jax
-
-        from save_rl.bench.train import bench_train
-
-        with jax.default_device(chosen):
-            report = bench_train(chosen, self.seeds)
-        _print_bench(report, self.json)
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Measure throughput on this machine."""
-
-    what: (
-        Annotated[BenchSearch, tyro.conf.subcommand("search", prefix_name=False)]
-        | Annotated[BenchTrain, tyro.conf.subcommand("train", prefix_name=False)]
-    )
-
-    def run(self) -> None:
-        self.what.run()
-
-
-def _print_bench(report: dict[str, Any], as_json: bool) -> None:
-    """Print a report of cases, nested numbers as columns of their own."""
-    if as_json:
-        print(json.dumps(report, indent=2))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    flat = []
-    for case in report["cases"]:
-        cells: dict[str, str] = {}
-        for name, value in case.items():
-            inner = value if isinstance(value, dict) else {"": value}
-            for key, number in inner.items():
-                label = f"{name} {key}".strip().replace("_", " ")
-                cells[label] = f"{number:,}" if isinstance(number, int) else str(number)
-        flat.append(cells)
-    table = Table(title=report["device"], title_justify="left")
-    table.add_column("")
-    for _ in flat:
-        table.add_column(justify="right")
-    for label in flat[0]:
-        table.add_row(label, *(cells.get(label, "") for cells in flat))
-    Console().print(table)
-
-
 @dataclass(frozen=True)
 class Demo:
     """A minute of SAVE on Tightrope: live progress, a table, a picture."""
@@ -312,13 +127,63 @@ class Demo:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """Play one episode of an environment and write it as an animation."""
+
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+    """An environment with pictures (see save-rl envs), or package.module:factory."""
+    out: Path
+    """The GIF to write."""
+    agent: str = "random"
+    """random, scripted (covering, silhouette) or uct."""
+    difficulty: str | None = None
+    """Level of the episode; default drawn from all levels."""
+    seed: int = 0
+    """Draws the episode and the agent's choices."""
+    budget: int = 50
+    """Simulations per decision of uct."""
+    env_options: tuple[str, ...] = ()
+    """Options of the environment, as name=value."""
+
+    def run(self) -> None:
+        from save_rl.watch import watch
+
+        level = self.difficulty
+        episode = watch(
+            self.env, self.out, agent=self.agent, seed=self.seed, budget=self.budget,
+            difficulty=int(level) if level is not None and level.lstrip("-").isdigit() else level,
+            env_options=read_options(self.env_options),
+        )  # fmt: skip
+        ending = getattr(episode.states[-1], "ending", "") or "the end"
+        moves = len(episode.moves)
+        print(f"{self.out}: {moves} steps, reward {episode.total:.2f}, {ending}")
+
+
+@dataclass(frozen=True)
 class Envs:
-    """List the environments."""
+    """List the environments, or show scenes of one."""
+
+    env: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = None
+    """An environment whose scenes to show."""
+    scenes: Path | None = None
+    """A PNG with sampled scenes of every level of ENV."""
+    preset: str = "paper"
+    """paper or released, where the sources of a task differ."""
+    seed: int = 0
+    """Draws the scenes."""
 
     def run(self) -> None:
         from save_rl.envs import ENVIRONMENTS
 
-        _print_list({name: entry.summary for name, entry in ENVIRONMENTS.items()})
+        if (self.env is None) != (self.scenes is None):
+            raise InputError("ENV: scenes need both, as in save-rl envs covering --scenes out.png.")
+        if self.env is None or self.scenes is None:
+            _print_list({name: entry.summary for name, entry in ENVIRONMENTS.items()})
+            return
+        from save_rl.watch import scenes
+
+        scenes(self.env, self.scenes, preset=self.preset, seed=self.seed)
+        print(f"{self.scenes}: scenes of {self.env}")
 
 
 @dataclass(frozen=True)
@@ -327,8 +192,9 @@ class Agents:
 
     def run(self) -> None:
         from save_rl.agents import AGENTS
+        from save_rl.players import PLAYERS
 
-        _print_list({name: agent.summary for name, agent in AGENTS.items()})
+        _print_list({**{name: agent.summary for name, agent in AGENTS.items()}, **PLAYERS})
 
 
 @dataclass(frozen=True)
@@ -352,6 +218,7 @@ COMMANDS: dict[str, Any] = {
     "evaluate": Evaluate,
     "reproduce": Reproduce,
     "bench": Bench,
+    "watch": Watch,
     "demo": Demo,
     "envs": Envs,
     "agents": Agents,

@@ -10,16 +10,39 @@ from save_rl.types import Simulator
 
 
 class Entry(NamedTuple):
-    """A named environment: where its factory is, and a line for lists."""
+    """A named environment.
+
+    factory: where it is made.
+    summary: a line for lists.
+    simulator: where its twin for Python programs is made, if it is written in JAX.
+    """
 
     factory: str
     summary: str
+    simulator: str | None = None
 
+
+_CONSTRUCTION = "save_rl.envs.construction:"
+_OPTIONS = "options: difficulty, curriculum_sample, preset, sticky_penalty, masked"
 
 ENVIRONMENTS = {
     "tightrope": Entry(
         "save_rl.envs.tightrope:tightrope",
         "a chain of 11 states where most of 100 actions are fatal; options: reward, terminal",
+        "save_rl.envs.tightrope:tightrope_simulator",
+    ),
+    "silhouette": Entry(_CONSTRUCTION + "silhouette", f"build a shape, block by block; {_OPTIONS}"),
+    "connecting": Entry(
+        _CONSTRUCTION + "connecting", f"build up to three targets in the air; {_OPTIONS}"
+    ),
+    "covering": Entry(
+        _CONSTRUCTION + "covering", f"build a roof over obstacles without touching; {_OPTIONS}"
+    ),
+    "covering-hard": Entry(
+        _CONSTRUCTION + "covering_hard", f"the same with seven blocks in all; {_OPTIONS}"
+    ),
+    "marble-run": Entry(
+        _CONSTRUCTION + "marble_run", f"build so that a marble reaches the goal; {_OPTIONS}"
     ),
 }
 
@@ -63,8 +86,24 @@ def make(env: str, seed: int = 0, **options: Any) -> Simulator:
     return make_all(env, (seed,), **options)[0]
 
 
+def is_python(env: str) -> bool:
+    """Whether a named environment is a simulator for Python programs alone."""
+    return env in ENVIRONMENTS and ENVIRONMENTS[env].simulator is None
+
+
+def make_simulator(env: str, seed: int = 0, **options: Any) -> Simulator:
+    """Build an environment as a simulator for Python programs: NumPy in, NumPy out."""
+    entry = ENVIRONMENTS.get(env)
+    return make(entry.simulator if entry and entry.simulator else env, seed, **options)
+
+
 def check_jax_environment(env: Simulator, name: str) -> None:
     """Refuse what the jitted loop can't run, in one sentence, before any work."""
+    if is_python(name):
+        raise InputError(
+            f"ENV: '{name}' is a simulator for Python, and training takes JAX environments only so "
+            "far; watch, evaluate --agent and Gymnasium take it."
+        )
     import jax
     import jax.numpy as jnp
 

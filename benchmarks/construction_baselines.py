@@ -1,0 +1,82 @@
+"""Agents that learn nothing on the five Construction tasks; see results/construction-baselines."""
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from save_rl.envs.construction import TASKS, Construction
+from save_rl.players import make_player, play
+from save_rl.report.results import write_results
+
+CHUNK = 10  # episodes per job
+
+
+def run(job):
+    """Play a chunk of episodes; `(job, [(seed, return, ending)])`."""
+    task, levels, agent, budget, first = job
+    sim = Construction(task, curriculum_sample=levels == "all")
+    player = make_player(agent, sim, budget)
+    rows = []
+    for seed in range(first, first + CHUNK):
+        episode = play(sim, player, seed)
+        rows.append((seed, episode.total, episode.states[-1].ending))
+    return job, rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--random", type=int, default=1000, help="episodes of the random agent")
+    parser.add_argument("--scripted", type=int, default=10_000, help="episodes of the heuristics")
+    parser.add_argument("--uct", type=int, default=160, help="episodes of plain search")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[10, 100, 1000])
+    arguments = parser.parse_args()
+    jobs = []
+    for task in TASKS:
+        for levels in ("all", "hardest"):
+            plans = [("random", 0, arguments.random)]
+            if task in ("silhouette", "covering"):
+                plans.append(("scripted", 0, arguments.scripted))
+            plans += [("uct", budget, arguments.uct) for budget in arguments.budgets]
+            for agent, budget, episodes in plans:
+                jobs += [(task, levels, agent, budget, i) for i in range(0, episodes, CHUNK)]
+    jobs.sort(key=lambda job: -job[3])  # the long ones first
+    started, rows, done = time.time(), [], 0
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
+        for (task, levels, agent, budget, _), results in pool.imap_unordered(run, jobs):
+            for seed, total, ending in results:
+                rows.append({
+                    "experiment": "construction-baselines", "agent": agent, "seed": seed,
+                    "task": task, "levels": levels, "budget": budget, "ending": ending,
+                    "metric": "return", "value": round(total, 6),
+                })  # fmt: skip
+            done += 1
+            if done % 200 == 0:
+                print(f"{done} of {len(jobs)} jobs, {time.time() - started:.0f} s", flush=True)
+    key = ("task", "levels", "agent", "budget", "seed")
+    rows.sort(key=lambda row: tuple(row[k] for k in key))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    write_results(arguments.out / "results.csv", rows)
+    summary = {}
+    for row in rows:
+        summary.setdefault(tuple(row[k] for k in key[:4]), []).append(row["value"])
+    lines = ["| task | levels | agent | budget | episodes | mean return (95 % interval) |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    for (task, levels, agent, budget), values in summary.items():
+        mean, error = np.mean(values), 1.96 * np.std(values) / np.sqrt(len(values))
+        lines.append(f"| {task} | {levels} | {agent} | {budget or '–'} | {len(values):,} | "
+                     f"{mean:.2f} ± {error:.2f} |")  # fmt: skip
+    (arguments.out / "table.md").write_text("\n".join(lines) + "\n")
+    took = {"seconds": round(time.time() - started), "processes": arguments.processes}
+    (arguments.out / "took.json").write_text(json.dumps(took) + "\n")
+    print("\n".join(lines), took, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Settled placements per second, next to a bare Box2D loop that does the same work.
+
+The bare loop builds the world from lists it is handed, restores impulses, drops the block, steps
+until nothing moves and reads poses and impulses back: no actions, no overlap test, no scores, no
+states. Glue is left out on both sides.
+"""
+
+import platform
+import time
+from typing import Any
+
+import numpy as np
+
+from save_rl.bench import median_seconds
+from save_rl.envs.construction import Construction, State, engine, graph
+from save_rl.envs.construction.drawing import draw
+from save_rl.envs.construction.generators import generate
+from save_rl.envs.construction.tasks import TASKS
+
+BLOCKS = (0, 5, 10, 15, 25)
+
+
+def _random_action(sim: Construction, state: State, rng: np.random.Generator) -> int:
+    """A valid action that is not sticky."""
+    return int(rng.choice(np.flatnonzero(sim.action_mask(state)))) & ~1
+
+
+def _structure(sim: Construction, blocks: int, rng: np.random.Generator) -> State:
+    """So many blocks placed at random, skipping placements that would end the episode."""
+    state = sim.reset(int(rng.integers(2**31)))
+    while state.steps < blocks:
+        after, _, terminated, _ = sim.step(state, _random_action(sim, state, rng))
+        state = state if terminated else after
+    return state
+
+
+def _cases(sim: Construction, blocks: int, count: int) -> list[tuple[State, int]]:
+    """Structures and actions that place the next block so that it settles."""
+    rng = np.random.default_rng(blocks)
+    cases: list[tuple[State, int]] = []
+    while len(cases) < count:
+        state = _structure(sim, blocks, rng)
+        actions = [_random_action(sim, state, rng) for _ in range(40)]
+        fatal = ("spawn_collision", "obstacle_hit")
+        cases += [(state, a) for a in actions if sim.step(state, a)[0].ending not in fatal]
+    return cases[:count]
+
+
+def _bare_case(sim: Construction, state: State, action: int) -> tuple[Any, ...]:
+    """What the bare loop needs, as plain lists."""
+    edge, rest = divmod(action, graph.ACTIONS_PER_EDGE)
+    sender, receiver = divmod(edge, sim.max_nodes - 1)
+    placement = graph.place(state, sender, receiver + (receiver >= sender), rest // 2, 0)
+    shapes = [engine.fixture(engine.polygon(s.corners)) for s in sim.task.supply.shapes]
+    floor = engine.fixture(engine.rectangle(*sim.task.supply.floor))
+    obstacles = [engine.fixture(engine.rectangle(*box)) for box in state.scene.obstacles]
+    blocks = [(shapes[int(slot)], x, y, a) for slot, _, x, y, a in state.block_array.tolist()]
+    contacts = {(a, b): impulses for a, b, *impulses in state.contact_array.tolist()}
+    return floor, obstacles, blocks, contacts, shapes[placement.slot], placement.x, placement.y
+
+
+def _bare(case: tuple[Any, ...], still: Any, free: Any) -> tuple[list[Any], list[Any]]:
+    floor, obstacles, blocks, contacts, shape, x, y = case
+    world = engine.new_world()
+    still.userData = -1
+    world.CreateBody(still).CreateFixture(floor)
+    still.userData = -2
+    walls = world.CreateBody(still)
+    for fixture in obstacles:
+        walls.CreateFixture(fixture)
+    bodies = []
+    for fixture, block_x, block_y, angle in blocks:
+        free.position, free.angle, free.userData = (block_x, block_y), angle, len(bodies)
+        body = world.CreateBody(free)
+        body.CreateFixture(fixture)
+        bodies.append(body)
+    if bodies:
+        world.Step(0.0, 0, 0)
+        for contact in world.contacts:
+            pair = contact.fixtureA.body.userData, contact.fixtureB.body.userData
+            if pair in contacts:
+                saved = contacts[pair]
+                for i, point in enumerate(contact.manifold.points):
+                    point.normalImpulse, point.tangentImpulse = saved[2 * i : 2 * i + 2]
+        for body in bodies:
+            body.awake = False
+    free.position, free.angle, free.userData = (x, y), 0.0, len(bodies)
+    body = world.CreateBody(free)
+    body.CreateFixture(shape)
+    bodies.append(body)
+    quiet, watched = 0, body
+    for _ in range(1000):
+        world.Step(0.02, 8, 3)
+        if any(edge.contact.touching for edge in walls.contacts):
+            break
+        for body in (watched, *bodies):
+            speed = body.linearVelocity
+            if speed.x**2 + speed.y**2 > 1e-4 or abs(body.angularVelocity) > 0.01:
+                watched, quiet = body, 0
+                break
+        else:
+            quiet += 1
+            if quiet == 10:
+                break
+    poses = []
+    for body in bodies:
+        position = body.position
+        poses.append((position.x, position.y, body.angle))
+    impulses = []
+    for contact in world.contacts:
+        if contact.touching:
+            pair = contact.fixtureA.body.userData, contact.fixtureB.body.userData
+            points = contact.manifold.points
+            impulses.append((pair, [(p.normalImpulse, p.tangentImpulse) for p in points]))
+    return poses, impulses
+
+
+def _placements(blocks: int, count: int, repeats: int) -> dict[str, Any]:
+    sim = Construction("covering", difficulty=2, curriculum_sample=False)
+    cases = _cases(sim, blocks, count)
+    bare_cases = [_bare_case(sim, state, action) for state, action in cases]
+    still, free = engine.body(False), engine.body(True)
+    for (state, action), case in zip(cases, bare_cases, strict=True):  # they do the same work
+        poses = [tuple(row[2:]) for row in sim.step(state, action)[0].block_array.tolist()]
+        if poses != _bare(case, still, free)[0]:
+            raise AssertionError("the bare loop and the simulator end in different places")
+
+    def ours() -> None:
+        for state, action in cases:
+            sim.step(state, action)
+
+    def bare() -> None:
+        for case in bare_cases:
+            _bare(case, still, free)
+
+    seconds = median_seconds({"save_rl": ours, "bare Box2D": bare}, repeats)
+    return {
+        "blocks": blocks,
+        "placements_per_second": {name: round(count / value) for name, value in seconds.items()},
+        "added_by_our_layer": f"{seconds['save_rl'] / seconds['bare Box2D'] - 1:.1%}",
+    }
+
+
+def _milliseconds(function: Any, arguments: list[Any]) -> dict[str, float]:
+    """Median and worst over single calls."""
+    function(arguments[0])
+    times = []
+    for argument in arguments:
+        start = time.perf_counter()
+        function(argument)
+        times.append(1e3 * (time.perf_counter() - start))
+    return {"median": round(float(np.median(times)), 3), "worst": round(max(times), 3)}
+
+
+def _scenes() -> dict[str, dict[str, float]]:
+    rng = np.random.RandomState(0)
+    return {
+        name: _milliseconds(
+            lambda _, name=name, level=task.max_difficulty["paper"]: generate(
+                name, level, "paper", rng
+            ),
+            list(range(300)),
+        )
+        for name, task in TASKS.items()
+    }
+
+
+def _rolls() -> dict[str, float]:
+    """The marble over random structures of every size up to 20 blocks."""
+    sim = Construction("marble-run", difficulty=6, curriculum_sample=False)
+    rng = np.random.default_rng(0)
+    return _milliseconds(sim.roll, [_structure(sim, blocks % 21, rng) for blocks in range(63)])
+
+
+def _frames() -> dict[str, float]:
+    sim = Construction("covering", difficulty=2, curriculum_sample=False)
+    rng = np.random.default_rng(0)
+    return _milliseconds(draw, [_structure(sim, 25, rng) for _ in range(8)] * 5)
+
+
+def bench_physics(count: int = 200, repeats: int = 7) -> dict[str, Any]:
+    """Measure placements, scene generation, the marble and drawing on one core."""
+    return {
+        "device": f"{platform.machine()}, one core, Box2D {engine.b2.__version__}",
+        "cases": [_placements(blocks, count, repeats) for blocks in BLOCKS],
+        "milliseconds": {
+            **{f"scene {name}": value for name, value in _scenes().items()},
+            "marble": _rolls(),
+            "frame": _frames(),
+        },
+    }

@@ -1,0 +1,145 @@
+"""Agents that learn nothing, playing any simulator for Python: random, scripted, plain search."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from save_rl.errors import InputError, require, unknown_name
+from save_rl.types import Simulator, State
+
+PLAYERS = {
+    "random": "A valid action at random; learns nothing",
+    "scripted": "A heuristic written by hand for silhouette and covering; learns nothing",
+    "uct": "Pure search with random rollouts; learns nothing",
+}
+
+
+class Move(NamedTuple):
+    """What a player did: the step's result, and what it has to say about it."""
+
+    state: State
+    reward: float
+    over: bool
+    remark: str = ""
+
+
+class Episode(NamedTuple):
+    """States from the first to the last, and the moves between them."""
+
+    states: list[State]
+    moves: list[Move]
+
+    @property
+    def total(self) -> float:
+        """The sum of rewards."""
+        return sum(move.reward for move in self.moves)
+
+
+# Given a state and a random generator, make a move.
+Player = Callable[[State, np.random.Generator], Move]
+
+
+def make_player(name: str, sim: Simulator, budget: int = 0) -> Player:
+    """A player by name; `budget` is the number of simulations of `uct`."""
+    if name not in PLAYERS:
+        raise unknown_name("agent without training", name, PLAYERS, "--agent")
+    if name == "scripted":
+        return _scripted(sim)
+    if name == "uct":
+        require(budget >= 1, "--budget", budget, "at least 1")
+        return partial(_uct, sim, budget)
+    return partial(_random, sim)
+
+
+def play(sim: Simulator, player: Player, seed: int) -> Episode:
+    """One episode; the seed draws its start and the player's choices."""
+    rng = np.random.default_rng(seed)
+    episode = Episode([sim.reset(seed)], [])
+    while not episode.moves or not episode.moves[-1].over:
+        move = player(episode.states[-1], rng)
+        episode.states.append(move.state)
+        episode.moves.append(move)
+    return episode
+
+
+def _valid_actions(sim: Simulator, state: State) -> np.ndarray:
+    mask = getattr(sim, "action_mask", None)
+    return np.flatnonzero(mask(state)) if mask else np.arange(sim.num_actions)
+
+
+def _step(sim: Simulator, state: State, action: Any, remark: str = "") -> Move:
+    after, reward, terminated, truncated = sim.step(state, int(action))
+    return Move(after, float(reward), bool(terminated or truncated), remark)
+
+
+def _random(sim: Simulator, state: State, rng: np.random.Generator) -> Move:
+    return _step(sim, state, rng.choice(_valid_actions(sim, state)))
+
+
+def _scripted(sim: Simulator) -> Player:
+    from save_rl.envs.construction import Construction
+    from save_rl.envs.construction.scripted import SCRIPTED
+
+    if not isinstance(sim, Construction) or sim.name not in SCRIPTED:
+        known = ", ".join(sorted(SCRIPTED))
+        raise InputError(f"--agent: there is a scripted agent for {known} only.")
+    policy, construction = SCRIPTED[sim.name], sim
+
+    def move(state: State, rng: np.random.Generator) -> Move:
+        after, reward, terminated, truncated = construction.drop(state, policy(state))
+        return Move(after, reward, terminated or truncated)
+
+    return move
+
+
+def _rollout(sim: Simulator, move: Move, discount: float, rng: np.random.Generator) -> float:
+    """The discounted return of random actions from where a move has led."""
+    value, weight = 0.0, 1.0
+    while not move.over:
+        move = _random(sim, move.state, rng)
+        value += weight * move.reward
+        weight *= discount
+    return value
+
+
+def _uct(
+    sim: Simulator,
+    budget: int,
+    state: State,
+    rng: np.random.Generator,
+    *,
+    c: float = 2.0,
+    discount: float = 0.99,
+) -> Move:
+    """UCT from nothing (paper, section 3.1), then the tried action with the highest value."""
+    from save_rl.search import host
+    from save_rl.search.rules import Rule
+
+    def prior(of: State) -> np.ndarray:
+        row = np.full((1, sim.num_actions), -np.inf, np.float32)
+        row[0, _valid_actions(sim, of)] = 0.0
+        return row
+
+    nodes = {0: state}
+    nothing = np.zeros((1, sim.num_actions), np.float32)
+
+    def step(parents: np.ndarray, actions: np.ndarray, node: int) -> Any:
+        if actions[0] < 0:  # a known end: nothing to simulate
+            return np.zeros(1), np.ones(1, bool), nothing, np.zeros(1)
+        move = _step(sim, nodes[int(parents[0])], actions[0])
+        nodes[node] = move.state
+        row = nothing if move.over else prior(move.state)
+        value = _rollout(sim, move, discount, rng)
+        return np.array([move.reward]), np.array([move.over]), row, np.array([value])
+
+    result = host.search(
+        prior(state), step, rule=Rule.UCT, budget=budget, c=c, discount=discount,
+        seeds=rng.integers(2**31, size=1),
+    )  # fmt: skip
+    values = np.where(result.explored[0], result.q_values[0], -np.inf)
+    action = int(values.argmax())
+    tried, visits = int(result.explored[0].sum()), int(result.visits[0, action])
+    remark = f"Q {values[action]:.2f} ({visits} visits, {tried} actions tried)"
+    return _step(sim, state, action, remark)

@@ -1,0 +1,97 @@
+"""Pictures of environments: an episode as an animation, sampled scenes as a sheet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from save_rl.envs import ENVIRONMENTS, make_simulator
+from save_rl.errors import InputError, require, unknown_name
+from save_rl.players import Episode, make_player, play
+from save_rl.report.pictures import caption, contact_sheet, save_gif
+from save_rl.types import Simulator
+
+_MARBLE_FRAMES = 24  # of one release, at most
+_SHEET_SIZE, _SHEET_COLUMNS = 256, 6
+_SKY = 7 / 16  # of a picture: above 6 m there is nothing in any scene
+
+
+def watch(
+    env: str,
+    out: Path,
+    *,
+    agent: str = "random",
+    difficulty: int | str | None = None,
+    seed: int = 0,
+    budget: int = 50,
+    env_options: dict[str, Any] | None = None,
+) -> Episode:
+    """Play one episode and write it as a GIF; return it."""
+    require(out.suffix.lower() == ".gif", "--out", f"'{out}'", "a file that ends in .gif")
+    require(seed >= 0, "--seed", seed, "0 or more")
+    if Path(env).is_dir():
+        raise InputError(f"ENV: '{env}' is a folder; watch plays environments, not runs, so far.")
+    sim = make_simulator(env, seed, **_level_options(difficulty), **(env_options or {}))
+    if not hasattr(sim, "render"):
+        raise InputError(f"ENV: '{env}' has no render(state), so there is nothing to watch.")
+    episode = play(sim, make_player(agent, sim, budget), seed)
+    frames = list(_frames(sim, episode))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_gif(frames, out, 0.5 if len(frames) < 60 else 0.08)
+    return episode
+
+
+def _level_options(difficulty: int | str | None) -> dict[str, Any]:
+    """Exactly this level."""
+    return {} if difficulty is None else {"difficulty": difficulty, "curriculum_sample": False}
+
+
+def _frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
+    draw: Any = sim.render  # pyright: ignore[reportAttributeAccessIssue]
+    yield caption(draw(episode.states[0]), "start")
+    total = 0.0
+    for number, move in enumerate(episode.moves, 1):
+        total += move.reward
+        ending = getattr(move.state, "ending", "") or ("the end" if move.over else "")
+        text = f"step {number}   reward {move.reward:+.2f}   total {total:.2f}"
+        text += "".join(f"   {part}" for part in (move.remark, ending) if part)
+        for frame in _rolling(sim, move.state):
+            yield caption(frame, text)
+        yield caption(draw(move.state), text)
+
+
+def _rolling(sim: Simulator, state: Any) -> Iterator[np.ndarray]:
+    """The marble on its way, where there is one and it was released."""
+    scene = getattr(state, "scene", None)
+    if scene is None or scene.marble is None or state.ending in ("spawn_collision", "obstacle_hit"):
+        return
+    from save_rl.envs.construction.drawing import draw
+
+    path = sim.roll(state).path  # pyright: ignore[reportAttributeAccessIssue]
+    for end in np.unique(np.linspace(1, len(path), _MARBLE_FRAMES).astype(int)):
+        yield draw(state, path=path[:end])
+
+
+def scenes(env: str, out: Path, *, preset: str = "paper", seed: int = 0) -> None:
+    """Write a sheet of sampled scenes: a row per level, as in the paper's curriculum figures."""
+    require(out.suffix.lower() == ".png", "--scenes", f"'{out}'", "a file that ends in .png")
+    if env not in ENVIRONMENTS:
+        raise unknown_name("environment", env, ENVIRONMENTS, "ENV")
+    if ENVIRONMENTS[env].simulator is not None:
+        raise InputError(f"ENV: '{env}' has no levels to show; the Construction tasks have.")
+    from save_rl.envs.construction import Construction
+    from save_rl.envs.construction.drawing import draw
+    from save_rl.envs.construction.tasks import TASKS, check_difficulty
+
+    rows = []
+    task = TASKS[env]
+    check_difficulty(env, preset, 0, False)
+    for level in [*range(task.max_difficulty[preset] + 1), *task.generalization]:
+        sim = Construction(env, difficulty=level, curriculum_sample=False, preset=preset)
+        states = [sim.reset(seed * _SHEET_COLUMNS + i) for i in range(_SHEET_COLUMNS)]
+        label = f"level {level}" if isinstance(level, int) else level.replace("_", " ")
+        top = round(_SKY * _SHEET_SIZE)
+        rows.append((label, [draw(state, _SHEET_SIZE)[top:] for state in states]))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    contact_sheet(rows, out)
