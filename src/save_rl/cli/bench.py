@@ -106,3 +106,5 @@ def _print_bench(report: dict[str, Any], as_json: bool) -> None:
     for label in flat[0]:
         table.add_row(label, *(cells.get(label, "") for cells in flat))
     Console().print(table)
+    for name, value in report.get("milliseconds", {}).items():
+        print(f"{name}: median {value['median']} ms, worst {value['worst']} ms")

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from save_rl.errors import InputError, unknown_name
+from save_rl.errors import InputError, MissingExtra, unknown_name
 from save_rl.types import Simulator
 
 
@@ -52,6 +52,8 @@ def _factory(env: str) -> Any:
     module_name, _, name = env.partition(":")
     try:
         module = importlib.import_module(module_name)
+    except MissingExtra:
+        raise
     except ImportError as error:
         raise InputError(f"ENV: '{module_name}' can't be imported ({error}).") from error
     try:

@@ -1,5 +1,8 @@
 """Box2D as the tasks use it, against the published numbers of construction.md, section 15."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -267,3 +270,59 @@ def test_states_are_small():
     assert isinstance(state, State)
     assert len(state.block_array) == 25
     assert len(state.to_bytes()) < 4096
+
+
+def full_length(world, placed):
+    """As `World.settle`, for all of the original's 20 seconds."""
+    for _ in range(physics.SETTLE_STEPS):
+        world.world.Step(physics.SETTLE_STEP, 8, 3)
+        if any(edge.contact.touching for edge in world.obstacles.contacts):
+            return True
+        if world.sticky:
+            world._glue()
+    return False
+
+
+def test_stopping_when_quiet_ends_where_20_seconds_end(monkeypatch):
+    """physics.md found 1 of 1000 drops more than 5 cm away, and no other verdict on obstacles."""
+    sim = Construction("covering", curriculum_sample=False)
+    rng = np.random.default_rng(0)
+    cases = []
+    state = sim.reset(0)
+    while len(cases) < 250:
+        action = int(rng.choice(np.flatnonzero(sim.action_mask(state))))
+        after, _, terminated, _ = sim.step(state, action)
+        if after.ending not in ("spawn_collision",):
+            cases.append((state, action, after))
+        if not terminated:
+            state = after
+        elif rng.random() < 0.05:
+            state = sim.reset(len(cases))
+    monkeypatch.setattr(physics.World, "settle", full_length)
+    far = 0
+    for state, action, after in cases:
+        expected = sim.step(state, action)[0]
+        assert (after.ending == "obstacle_hit") == (expected.ending == "obstacle_hit")
+        if after.ending != "obstacle_hit":
+            far += np.abs(after.block_array - expected.block_array)[:, 2:4].max() > 0.05
+    assert far <= 2
+
+
+def test_without_box2d_the_extra_is_named():
+    code = (
+        "import sys; sys.modules['Box2D'] = None\n"
+        "from save_rl.cli import main\n"
+        "main(['watch', 'covering', '--out', 'x.gif'])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        "save-rl: the Construction tasks need Box2D; install it with: "
+        "pip install 'save-rl[construction]'.\n"
+    )
+
+
+def test_box2d_loads_where_warnings_are_errors():
+    code = "import save_rl.envs.construction"
+    result = subprocess.run([sys.executable, "-W", "error::DeprecationWarning", "-c", code])
+    assert result.returncode == 0

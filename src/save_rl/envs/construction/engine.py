@@ -16,6 +16,9 @@ except ImportError as error:
         "the Construction tasks need Box2D; install it with: pip install 'save-rl[construction]'."
     ) from error
 
+# The head of a body's list of contacts; `body.contacts` copies the list, which costs more than a
+# step of a small world.
+first_contact: Any = b2.b2Body._b2Body__GetContactList_internal
 GRAVITY = (0.0, -9.8)
 SOLID, GOAL_ONLY = 0b01, 0b10  # collision masks: bodies that share a bit collide
 

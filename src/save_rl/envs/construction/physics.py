@@ -19,6 +19,7 @@ from save_rl.envs.construction.tasks import TASKS
 
 SETTLE_STEP, SETTLE_STEPS = 0.02, 1000
 ROLL_STEP, ROLL_STEPS, BOUNCES = 0.01, 1000, 8
+GLUE_STEPS = 5  # while the marble rolls, new bonds are looked for every 0.05 s
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 8, 3
 QUIET_SPEED, QUIET_STEPS = 0.01, 10  # physics.md: m/s and rad/s, consecutive steps
 MARBLE_REST = 1e-4  # construction.md 7.5
@@ -176,14 +177,14 @@ class World:
         touching: set[int] = set()
         stopped = False
         for _ in range(BOUNCES):
-            for _ in range(ROLL_STEPS):
+            for tick in range(ROLL_STEPS):
                 step(ROLL_STEP, VELOCITY_ITERATIONS, POSITION_ITERATIONS)
                 position = marble.position
                 path.append((position.x, position.y))
-                if self.sticky:
+                if self.sticky and tick % GLUE_STEPS == 0:
                     self._glue()
                 before = touching
-                touching = {e.other.userData for e in marble.contacts if e.contact.touching}
+                touching = _partners(marble)
                 asleep = not marble.awake and not any(body.awake for body in self.bodies)
                 stopped = _touched(self.obstacles) or asleep  # asleep, nothing will ever move
                 if stopped or not touching <= before:
@@ -227,16 +228,14 @@ class World:
             if not body.awake:
                 continue
             index = body.userData
-            for edge in body.contacts:
-                if not edge.contact.touching:
-                    continue
+            edge = engine.first_contact(body)
+            while edge is not None:
                 other = edge.other.userData
-                if other < FLOOR:
-                    continue
-                pair = (other, index) if other < index else (index, other)
-                if pair in self.bonds:
-                    continue
-                self._bond(pair, edge.contact)
+                if other >= FLOOR and edge.contact.touching:
+                    pair = (other, index) if other < index else (index, other)
+                    if pair not in self.bonds:
+                        self._bond(pair, edge.contact)
+                edge = edge.next
 
     def _bond(self, pair: tuple[int, int], contact: Any) -> None:
         """Weld a pair, anchored at the centre of the younger body.
@@ -273,10 +272,23 @@ def _floats(values: list[float]) -> bytes:
 
 def _touched(body: Any) -> bool:
     """Whether anything touches a body. Polling is cheaper than a listener in Python."""
-    for edge in body.contacts:  # noqa: SIM110  # a generator would cost as much as the loop
+    edge = engine.first_contact(body)
+    while edge is not None:
         if edge.contact.touching:
             return True
+        edge = edge.next
     return False
+
+
+def _partners(body: Any) -> set[int]:
+    """Who touches a body."""
+    partners = set()
+    edge = engine.first_contact(body)
+    while edge is not None:
+        if edge.contact.touching:
+            partners.add(edge.other.userData)
+        edge = edge.next
+    return partners
 
 
 def _moves(body: Any, limit: float) -> bool:
