@@ -13,7 +13,7 @@ from save_rl.envs.construction import TASKS, Construction
 from save_rl.players import make_player, play
 from save_rl.report.results import write_results
 
-CHUNK = 10  # episodes per job
+CHUNK = 4  # episodes per job
 
 
 def run(job):
@@ -34,8 +34,7 @@ def main():
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--random", type=int, default=1000, help="episodes of the random agent")
     parser.add_argument("--scripted", type=int, default=10_000, help="episodes of the heuristics")
-    parser.add_argument("--uct", type=int, default=160, help="episodes of plain search")
-    parser.add_argument("--budgets", type=int, nargs="+", default=[10, 100, 1000])
+    parser.add_argument("--uct", nargs="*", default=["10:160", "100:160"], metavar="BUDGET:EPISODES")
     arguments = parser.parse_args()
     jobs = []
     for task in TASKS:
@@ -43,7 +42,7 @@ def main():
             plans = [("random", 0, arguments.random)]
             if task in ("silhouette", "covering"):
                 plans.append(("scripted", 0, arguments.scripted))
-            plans += [("uct", budget, arguments.uct) for budget in arguments.budgets]
+            plans += [("uct", *map(int, plan.split(":"))) for plan in arguments.uct]
             for agent, budget, episodes in plans:
                 jobs += [(task, levels, agent, budget, i) for i in range(0, episodes, CHUNK)]
     jobs.sort(key=lambda job: -job[3])  # the long ones first
@@ -57,7 +56,7 @@ def main():
                     "metric": "return", "value": round(total, 6),
                 })  # fmt: skip
             done += 1
-            if done % 200 == 0:
+            if done % 1000 == 0:
                 print(f"{done} of {len(jobs)} jobs, {time.time() - started:.0f} s", flush=True)
     key = ("task", "levels", "agent", "budget", "seed")
     rows.sort(key=lambda row: tuple(row[k] for k in key))

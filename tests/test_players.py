@@ -92,13 +92,21 @@ def test_tightrope_has_a_simulator_for_players():
         ("scripte", 0, "--agent: there is no agent without training 'scripte'; known: random, "
          "scripted, uct. Did you mean 'scripted'?"),
         ("uct", 0, "--budget: 0 is not possible; it must be at least 1."),
-        ("scripted", 0, "--agent: there is a scripted agent for covering, silhouette only."),
+        ("scripted", 0,
+         "--agent: there is a scripted agent for covering, marble-run, silhouette only."),
     ],
 )  # fmt: skip
 def test_players_that_do_not_exist(name, budget, sentence):
     with pytest.raises(InputError) as error:
         make_player(name, Construction("connecting"), budget)
     assert str(error.value) == sentence
+
+
+def test_the_builder_of_marble_runs_follows_its_plan():
+    sim = Construction("marble-run", difficulty=1, curriculum_sample=False)
+    episode = play(sim, make_player("scripted", sim), 0)
+    assert episode.total == 1.0
+    assert {move.remark for move in episode.moves} == {""}
 
 
 def test_every_player_is_listed():

@@ -1,7 +1,7 @@
 """Agents that learn nothing, playing any simulator for Python: random, scripted, plain search."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from save_rl.types import Simulator, State
 
 PLAYERS = {
     "random": "A valid action at random; learns nothing",
-    "scripted": "A heuristic written by hand for silhouette and covering; learns nothing",
+    "scripted": "Written by hand, for silhouette, covering and marble-run; learns nothing",
     "uct": "Pure search with random rollouts; learns nothing",
 }
 
@@ -82,13 +82,31 @@ def _scripted(sim: Simulator) -> Player:
     from save_rl.envs.construction import Construction
     from save_rl.envs.construction.scripted import SCRIPTED
 
+    if isinstance(sim, Construction) and sim.name == "marble-run":
+        return _builder(sim)
     if not isinstance(sim, Construction) or sim.name not in SCRIPTED:
-        known = ", ".join(sorted(SCRIPTED))
+        known = ", ".join(sorted([*SCRIPTED, "marble-run"]))
         raise InputError(f"--agent: there is a scripted agent for {known} only.")
     policy, construction = SCRIPTED[sim.name], sim
 
     def move(state: State, rng: np.random.Generator) -> Move:
         after, reward, terminated, truncated = construction.drop(state, policy(state))
+        return Move(after, reward, terminated or truncated)
+
+    return move
+
+
+def _builder(sim: Any) -> Player:
+    """Plan a whole marble run when an episode begins; act at random where no plan is found."""
+    from save_rl.envs.construction.marble_builder import build
+
+    plan = lru_cache(maxsize=1)(lambda scene: build(sim, sim.start(scene)))
+
+    def move(state: Any, rng: np.random.Generator) -> Move:
+        placements = plan(state.scene)
+        if placements is None or state.steps >= len(placements):
+            return _random(sim, state, rng)._replace(remark="no plan")
+        after, reward, terminated, truncated = sim.drop(state, placements[state.steps])
         return Move(after, reward, terminated or truncated)
 
     return move

@@ -135,7 +135,7 @@ class Watch:
     out: Path
     """The GIF to write."""
     agent: str = "random"
-    """random, scripted (covering, silhouette) or uct."""
+    """random, scripted (silhouette, covering, marble-run) or uct."""
     difficulty: str | None = None
     """Level of the episode; default drawn from all levels."""
     seed: int = 0

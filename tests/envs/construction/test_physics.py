@@ -264,6 +264,14 @@ def test_a_body_without_a_place_is_a_failure_of_the_engine(position, monkeypatch
         physics.settle(EMPTY, physics.Arrangement(b"", b"", b""), SMALL, False, 0.0, 1.0)
 
 
+def test_a_block_that_rolls_off_the_floor_is_lost_but_not_the_episode():
+    state = build([(SMALL, 0.0, 0.4, False), (SMALL, 14.3, 0.5, False)])
+    assert (state.ending, state.steps) == ("", 2)
+    assert -60 < state.block_array[1][3] < -5
+    again, _, _, _ = Construction("covering").drop(state, Placement(SMALL, 2.0, 0.4, False))
+    np.testing.assert_array_equal(again.block_array[:2], state.block_array)
+
+
 def test_states_are_small():
     columns = [(SMALL, -6.0 + 2.0 * (i // 5), 0.4 + 0.74 * (i % 5), i % 2 == 0) for i in range(25)]
     state = build(columns)

@@ -59,9 +59,10 @@ def check_step(sim, state, action, after, reward, terminated):
         assert (after, reward) == (state._replace(ending="invalid_edge"), 0.0)
         return
     assert np.isfinite(after.block_array).all()
-    assert (np.abs(after.block_array[:, 2]) < 14.5).all()
+    on_floor = after.block_array[np.abs(after.block_array[:, 2]) < 14.5]
+    assert (np.abs(after.block_array[:, 2:4]) < 200).all()
     # A weld under load gives way a little, so a glued block may sink into what it is glued to.
-    assert ((after.block_array[:, 3] > -0.5) & (after.block_array[:, 3] < 45)).all()
+    assert ((on_floor[:, 3] > -0.5) & (on_floor[:, 3] < 45)).all()
     x, y = reference.placement(state, sender, receiver, rest // 2)
     shape = sim.task.supply.shapes[sender]
     corners = reference.corners(shape.width, shape.height, shape.kind, x, y)

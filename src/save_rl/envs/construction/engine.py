@@ -18,7 +18,7 @@ except ImportError as error:
 
 # The head of a body's list of contacts; `body.contacts` copies the list, which costs more than a
 # step of a small world.
-first_contact: Any = b2.b2Body._b2Body__GetContactList_internal
+first_contact: Any = getattr(b2.b2Body, "_b2Body__GetContactList_internal")  # noqa: B009  # typed
 GRAVITY = (0.0, -9.8)
 SOLID, GOAL_ONLY = 0b01, 0b10  # collision masks: bodies that share a bit collide
 

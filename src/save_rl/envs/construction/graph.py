@@ -20,7 +20,7 @@ from save_rl.envs.construction.state import BLOCK_FIELDS, State
 from save_rl.envs.construction.tasks import TASKS, Task
 
 AVAILABLE = 7
-OFFSETS = np.linspace(-13 / 12, 13 / 12, 15)  # of half the sum of the two widths
+OFFSETS = tuple(np.linspace(-13 / 12, 13 / 12, 15).tolist())  # of half the sum of the two widths
 ACTIONS_PER_EDGE = 2 * len(OFFSETS)
 BLOCK_BYTES = 4 * len(BLOCK_FIELDS)
 LIFT = 0.04  # metres between a base and the block above it
@@ -183,7 +183,7 @@ def place(state: State, sender: int, receiver: int, offset: int, sticky: int) ->
             slot, _, x, y, _ = state.block_array[index - 1].tolist()
             width, height, _ = supply.shapes[int(slot)]
     moved = supply.shapes[sender]
-    x += float(OFFSETS[offset]) * (abs(width) + abs(moved.width)) / 2
+    x += OFFSETS[offset] * (abs(width) + abs(moved.width)) / 2
     x = min(max(x, -BOUND_X + 1e-6), BOUND_X - 1e-6)
     y += LIFT if on_target else LIFT + (height + moved.height) / 2
     return Placement(sender, x, y, bool(sticky))

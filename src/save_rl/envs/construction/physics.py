@@ -23,6 +23,7 @@ GLUE_STEPS = 5  # while the marble rolls, new bonds are looked for every 0.05 s
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 8, 3
 QUIET_SPEED, QUIET_STEPS = 0.01, 10  # physics.md: m/s and rad/s, consecutive steps
 MARBLE_REST = 1e-4  # construction.md 7.5
+FALLEN = -5.0  # metres: below the floor
 LOST = 1000.0  # metres: a body out here is a failure of the engine
 
 OBSTACLES, MARBLE, GOAL = -2, -3, -4  # beside FLOOR = -1; blocks count from 0
@@ -123,17 +124,19 @@ class World:
         where there is glue. The original's 20 seconds end in the same place (physics.md).
         """
         step, bodies, obstacles = self.world.Step, self.bodies, self.obstacles
-        sticky, watch_obstacles = bool(self.sticky), bool(self.scene.obstacles)
+        first_contact, sticky = engine.first_contact, bool(self.sticky)
         limit = QUIET_SPEED / 2 if sticky else QUIET_SPEED  # welds yield, and come back slowly
         quiet, probe = 0, placed
-        for _ in range(SETTLE_STEPS):
+        for tick in range(SETTLE_STEPS):
             step(SETTLE_STEP, VELOCITY_ITERATIONS, POSITION_ITERATIONS)
-            if watch_obstacles and _touched(obstacles):
+            if first_contact(obstacles) is not None and _touched(obstacles):
                 return True
             if sticky:
                 self._glue()
             if _moves(probe, limit):  # most often the one that moved a step ago
                 quiet = 0
+                if tick % 50 == 49:
+                    self._stop_fallen()
                 continue
             for body in bodies:
                 if _moves(body, limit):
@@ -145,12 +148,21 @@ class World:
                     break
         return False
 
+    def _stop_fallen(self) -> None:
+        """Stop blocks that have rolled off the end of the floor, 14 m away; they are lost."""
+        for body in self.bodies:
+            if body.position.y < FALLEN:
+                body.awake = False
+
     def read(self) -> Arrangement:
-        """The arrangement the world is in."""
+        """The arrangement the world is in; a body without a place is a failure of the engine."""
         rows: list[float] = []
         for (slot, sticky), body in zip(self.table, self.bodies, strict=True):
             position = body.position
-            rows += (slot, sticky, position.x, position.y, body.angle)
+            x, y, angle = position.x, position.y, body.angle
+            if not (abs(x) < LOST and abs(y) < LOST and abs(angle) < math.inf):
+                raise EngineFailure("a body left the world")
+            rows += (slot, sticky, x, y, angle)
         contacts: list[float] = []
         for contact in self.world.contacts:
             if contact.touching:
@@ -194,7 +206,6 @@ class World:
             still = max(abs(velocity.x), abs(velocity.y), spin) < MARBLE_REST
             if stopped or still or GOAL in touching:
                 break
-        _check(self.bodies)
         where = np.array(path, np.float32)
         if not np.isfinite(where[-1]).all():
             raise EngineFailure("the marble lost its position")
@@ -297,14 +308,6 @@ def _moves(body: Any, limit: float) -> bool:
     return x * x + y * y > limit * limit or abs(body.angularVelocity) > limit
 
 
-def _check(bodies: list[Any]) -> None:
-    for body in bodies:
-        position = body.position
-        inside = abs(position.x) < LOST and abs(position.y) < LOST
-        if not (inside and math.isfinite(body.angle)):
-            raise EngineFailure("a body left the world")
-
-
 def settle(
     scene: Scene, arrangement: Arrangement, slot: int, sticky: bool, x: float, y: float
 ) -> Settled:
@@ -312,7 +315,6 @@ def settle(
     try:
         world = World(scene, arrangement)
         hit = world.settle(world.add(slot, sticky, x, y))
-        _check(world.bodies)
         return Settled(world.read(), hit)
     except AssertionError as error:  # how Box2D reports that it can't go on
         raise EngineFailure(str(error)) from error

@@ -104,6 +104,11 @@ class Scene:
         return np.array(self.targets, np.float64).reshape(-1, 4)
 
     @cached_property
+    def obstacle_width(self) -> float:
+        """The sum of all obstacles' widths."""
+        return sum(width for _, _, width, _ in self.obstacles)
+
+    @cached_property
     def _hash(self) -> int:
         return hash(astuple(self))
 

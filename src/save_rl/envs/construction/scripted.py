@@ -58,7 +58,7 @@ def covering(state: State, *, careful: bool = False) -> Placement:
     """Build layer by layer, large blocks first.
 
     In layers with obstacles fill the gaps; in the layers above cover the obstacles, then fill, from
-    the centre outwards. Nothing is sticky: the paper speaks of no glue here, and one costs more than
+    the centre outwards. Nothing is sticky: the paper speaks of no glue here, and it costs more than
     the average obstacle is worth.
 
     careful: put a block only where its centre of mass is supported. Ours, and the better heuristic;

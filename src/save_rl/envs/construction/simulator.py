@@ -99,7 +99,7 @@ class Construction:
                     f"action: {action} is not possible in this state; see action_mask."
                 )
             return state._replace(ending="invalid_edge"), 0.0, True, False
-        return self.drop(state, graph.place(state, sender, receiver, offset, sticky))
+        return self._drop(state, graph.place(state, sender, receiver, offset, sticky))
 
     def forbids(self, state: State, action: int) -> bool:
         """Whether the action mask rules an action out."""
@@ -111,6 +111,10 @@ class Construction:
     def drop(self, state: State, placement: Placement) -> tuple[State, float, bool, bool]:
         """Create a block anywhere and let everything settle; see `step`."""
         self._check(state)
+        return self._drop(state, placement)
+
+    def _drop(self, state: State, placement: Placement) -> tuple[State, float, bool, bool]:
+        """The evaluation order of construction.md, 3.3: later endings overwrite earlier ones."""
         slot, x, y, sticky = placement
         scene, task = state.scene, self.task
         blocks = state.block_array
@@ -154,7 +158,7 @@ class Construction:
     def best_progress(self, scene: Scene) -> float:
         """P_max, what a perfect structure scores."""
         if self.name in ("covering", "covering-hard"):
-            return sum(width for _, _, width, _ in scene.obstacles)
+            return scene.obstacle_width
         return float(len(scene.targets))
 
     def roll(self, state: State) -> physics.Rolled:

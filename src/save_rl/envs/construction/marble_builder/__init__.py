@@ -1,0 +1,6 @@
+"""Solve scenes of Marble Run with glued tracks: evidence that a scene can be solved at all."""
+
+from save_rl.envs.construction.marble_builder.actions import build_with_actions
+from save_rl.envs.construction.marble_builder.placements import build
+
+__all__ = ["build", "build_with_actions"]
