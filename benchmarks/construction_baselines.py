@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,8 @@ def main():
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--random", type=int, default=1000, help="episodes of the random agent")
     parser.add_argument("--scripted", type=int, default=10_000, help="episodes of the heuristics")
-    parser.add_argument("--uct", nargs="*", default=["10:160", "100:160"], metavar="BUDGET:EPISODES")
+    parser.add_argument("--uct", nargs="*", default=["10:160", "100:160", "1000:160"],
+                        metavar="BUDGET:EPISODES")  # fmt: skip
     arguments = parser.parse_args()
     jobs = []
     for task in TASKS:
@@ -46,35 +48,49 @@ def main():
             for agent, budget, episodes in plans:
                 jobs += [(task, levels, agent, budget, i) for i in range(0, episodes, CHUNK)]
     jobs.sort(key=lambda job: -job[3])  # the long ones first
-    started, rows, done = time.time(), [], 0
+    started, found, done = time.time(), {}, 0
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        for (task, levels, agent, budget, _), results in pool.imap_unordered(run, jobs):
-            for seed, total, ending in results:
-                rows.append({
-                    "experiment": "construction-baselines", "agent": agent, "seed": seed,
-                    "task": task, "levels": levels, "budget": budget, "ending": ending,
-                    "metric": "return", "value": round(total, 6),
-                })  # fmt: skip
+        for job, episodes in pool.imap_unordered(run, jobs):
+            found.setdefault(job[:4], []).extend(episodes)
             done += 1
             if done % 1000 == 0:
                 print(f"{done} of {len(jobs)} jobs, {time.time() - started:.0f} s", flush=True)
-    key = ("task", "levels", "agent", "budget", "seed")
-    rows.sort(key=lambda row: tuple(row[k] for k in key))
     arguments.out.mkdir(parents=True, exist_ok=True)
-    write_results(arguments.out / "results.csv", rows)
-    summary = {}
-    for row in rows:
-        summary.setdefault(tuple(row[k] for k in key[:4]), []).append(row["value"])
-    lines = ["| task | levels | agent | budget | episodes | mean return (95 % interval) |",
-             "|---|---|---|---|---|---|"]  # fmt: skip
-    for (task, levels, agent, budget), values in summary.items():
-        mean, error = np.mean(values), 1.96 * np.std(values) / np.sqrt(len(values))
-        lines.append(f"| {task} | {levels} | {agent} | {budget or '–'} | {len(values):,} | "
-                     f"{mean:.2f} ± {error:.2f} |")  # fmt: skip
-    (arguments.out / "table.md").write_text("\n".join(lines) + "\n")
+    write_results(arguments.out / "results.csv", rows(found))
     took = {"seconds": round(time.time() - started), "processes": arguments.processes}
     (arguments.out / "took.json").write_text(json.dumps(took) + "\n")
-    print("\n".join(lines), took, sep="\n")
+    print("\n".join(table(found)), took, sep="\n")
+
+
+def rows(found):
+    """Long form: mean, standard deviation, episodes and the share of each ending."""
+    for (task, levels, agent, budget), episodes in sorted(found.items()):
+        totals = np.array([total for _, total, _ in episodes])
+        endings = Counter(ending for _, _, ending in episodes)
+        metrics = {
+            "return_mean": totals.mean(),
+            "return_std": totals.std(),
+            "episodes": len(totals),
+        }
+        metrics |= {f"ended_{name}": n / len(totals) for name, n in sorted(endings.items())}
+        for metric, value in metrics.items():
+            yield {
+                "experiment": "construction-baselines", "agent": agent, "seed": 0, "task": task,
+                "levels": levels, "budget": budget, "metric": metric,
+                "value": round(float(value), 4),
+            }  # fmt: skip
+
+
+def table(found):
+    yield "| task | levels | agent | budget | episodes | mean return (95 % interval) |"
+    yield "|---|---|---|---|---|---|"
+    for (task, levels, agent, budget), episodes in sorted(found.items()):
+        totals = [total for _, total, _ in episodes]
+        error = 1.96 * np.std(totals) / np.sqrt(len(totals))
+        yield (
+            f"| {task} | {levels} | {agent} | {budget or '–'} | {len(totals):,} | "
+            f"{np.mean(totals):.2f} ± {error:.2f} |"
+        )
 
 
 if __name__ == "__main__":

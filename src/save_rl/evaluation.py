@@ -198,6 +198,9 @@ def evaluate(
     require(episodes > 0, "--episodes", episodes, "at least 1")
     require(seed >= 0, "--seed", seed, "0 or more")
     options, seeds = env_options or {}, (seed,)
+    target = Path(out) if out else Path("evaluation.csv" if agent else Path(run) / "evaluation.csv")
+    if out:
+        target.parent.mkdir(parents=True, exist_ok=True)
     if agent is not None and is_python(str(run)):
         results = _play_simulator(str(run), agent, seed, options, budgets, episodes)
     else:
@@ -208,6 +211,5 @@ def evaluate(
             else:
                 program, params = _pure_search(str(run), agent, seed, options)
             results = evaluate_program(program, params, budgets, episodes)
-    default = Path("evaluation.csv") if agent else Path(run) / "evaluation.csv"
-    _write(Path(out) if out else default, results, seeds)
+    _write(target, results, seeds)
     return results

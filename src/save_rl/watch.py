@@ -49,7 +49,9 @@ def _level_options(difficulty: int | str | None) -> dict[str, Any]:
 
 def _frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
     draw: Any = sim.render  # pyright: ignore[reportAttributeAccessIssue]
-    yield caption(draw(episode.states[0]), "start")
+    scene = getattr(episode.states[0], "scene", None)
+    title = f"{scene.task}, level {scene.level}" if scene is not None else "start"
+    yield caption(draw(episode.states[0]), title)
     total = 0.0
     for number, move in enumerate(episode.moves, 1):
         total += move.reward

@@ -24,13 +24,22 @@ def _random_action(sim: Construction, state: State, rng: np.random.Generator) ->
     return int(rng.choice(np.flatnonzero(sim.action_mask(state)))) & ~1
 
 
-def _structure(sim: Construction, blocks: int, rng: np.random.Generator) -> State:
+def _structure(
+    sim: Construction, blocks: int, rng: np.random.Generator, glue: float = 0.0
+) -> State:
     """So many blocks placed at random, skipping placements that would end the episode."""
     state = sim.reset(int(rng.integers(2**31)))
     while state.steps < blocks:
-        after, _, terminated, _ = sim.step(state, _random_action(sim, state, rng))
+        sticky = int(rng.random() < glue)
+        after, _, terminated, _ = sim.step(state, _random_action(sim, state, rng) + sticky)
         state = state if terminated else after
     return state
+
+
+def _settles(state: State) -> bool:
+    """Whether a placement came to rest, with no block beyond the end of the floor."""
+    collided = state.ending in ("spawn_collision", "obstacle_hit")
+    return not collided and bool((np.abs(state.block_array[:, 2]) < 14).all())
 
 
 def _cases(sim: Construction, blocks: int, count: int) -> list[tuple[State, int]]:
@@ -40,8 +49,7 @@ def _cases(sim: Construction, blocks: int, count: int) -> list[tuple[State, int]
     while len(cases) < count:
         state = _structure(sim, blocks, rng)
         actions = [_random_action(sim, state, rng) for _ in range(40)]
-        fatal = ("spawn_collision", "obstacle_hit")
-        cases += [(state, a) for a in actions if sim.step(state, a)[0].ending not in fatal]
+        cases += [(state, a) for a in actions if _settles(sim.step(state, a)[0])]
     return cases[:count]
 
 
@@ -50,6 +58,7 @@ def _bare_case(sim: Construction, state: State, action: int) -> tuple[Any, ...]:
     edge, rest = divmod(action, graph.ACTIONS_PER_EDGE)
     sender, receiver = divmod(edge, sim.max_nodes - 1)
     placement = graph.place(state, sender, receiver + (receiver >= sender), rest // 2, 0)
+    assert placement is not None
     shapes = [engine.fixture(engine.polygon(s.corners)) for s in sim.task.supply.shapes]
     floor = engine.fixture(engine.rectangle(*sim.task.supply.floor))
     obstacles = [engine.fixture(engine.rectangle(*box)) for box in state.scene.obstacles]
@@ -170,10 +179,11 @@ def _scenes() -> dict[str, dict[str, float]]:
 
 
 def _rolls() -> dict[str, float]:
-    """The marble over random structures of every size up to 20 blocks."""
+    """The marble over random structures of up to 20 blocks, none, half or all of them sticky."""
     sim = Construction("marble-run", difficulty=6, curriculum_sample=False)
     rng = np.random.default_rng(0)
-    return _milliseconds(sim.roll, [_structure(sim, blocks % 21, rng) for blocks in range(63)])
+    states = [_structure(sim, i % 21, rng, glue=i % 3 / 2) for i in range(126)]
+    return _milliseconds(sim.progress, states)
 
 
 def _frames() -> dict[str, float]:

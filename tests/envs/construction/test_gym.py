@@ -97,6 +97,8 @@ def test_seeds_and_reset_options():
     assert env.unwrapped.state.scene == scene
     with pytest.raises(InputError, match="there is no option 'level'; known: curriculum_sample"):
         env.reset(options={"level": 2})
+    with pytest.raises(InputError, match="the scene must be a Scene"):
+        env.reset(options={"scene": "nonsense"})
     with pytest.raises(InputError, match="a scene brings its level"):
         env.reset(options={"scene": scene, "difficulty": 1})
     with pytest.raises(InputError, match=r"there is no interface 'grph'.* Did you mean 'graph'"):

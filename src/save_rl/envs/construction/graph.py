@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from save_rl.envs.construction.scene import BALL, BOUND_X, Scene
+from save_rl.envs.construction.scene import BALL, BOUND_X, Rectangle, Scene
 from save_rl.envs.construction.state import BLOCK_FIELDS, State
 from save_rl.envs.construction.tasks import TASKS, Task
 
@@ -23,6 +23,7 @@ AVAILABLE = 7
 OFFSETS = tuple(np.linspace(-13 / 12, 13 / 12, 15).tolist())  # of half the sum of the two widths
 ACTIONS_PER_EDGE = 2 * len(OFFSETS)
 BLOCK_BYTES = 4 * len(BLOCK_FIELDS)
+REACH = BOUND_X - 1e-6
 LIFT = 0.04  # metres between a base and the block above it
 _FREE, _STICKY, _SHAPE, _TYPE = 9, 10, 11, 14  # columns
 _BLOCK_TYPE, _AVAILABLE_TYPE, _OBSTACLE_TYPE, _TARGET_TYPE, _MARBLE_TYPE = range(5)
@@ -149,41 +150,49 @@ def _without_diagonal(pairs: np.ndarray) -> np.ndarray:
     return pairs[keep]
 
 
-def place(state: State, sender: int, receiver: int, offset: int, sticky: int) -> Placement:
-    """Where an action puts its block; the edge must be valid.
+def _other_base(state: State, sender: int, receiver: int, task: Task) -> Rectangle | None:
+    """The floor or a placed block, by its node; None where there is neither, or nothing to take."""
+    gone = taken(state, task)
+    index = receiver - AVAILABLE - len(state.scene.bases)  # 0 is the floor, then come blocks
+    if sender in gone:
+        return None
+    if receiver >= AVAILABLE and index <= 0:
+        return task.supply.floor if index == 0 else state.scene.bases[index]
+    blocks = state.block_array
+    if not task.replaced:  # a placed block has the node of the available one it was
+        blocks = blocks[blocks[:, 0] == receiver]
+    elif receiver < AVAILABLE:
+        return None
+    else:
+        blocks = blocks[index - 1 :]
+    if not len(blocks):
+        return None
+    slot, _, x, y, _ = blocks[0].tolist()
+    width, height, _ = task.supply.shapes[int(slot)]
+    return x, y, width, height
+
+
+def place(state: State, sender: int, receiver: int, offset: int, sticky: int) -> Placement | None:
+    """Where an action puts its block; None for an edge that is not valid.
 
     On a base a block is put above it, on a target into it. Sizes count unrotated, even where the
     base is tilted.
     """
+    if sender >= AVAILABLE:
+        return None
     scene = state.scene
     task = TASKS[scene.task]
-    supply = task.supply
-    on_target = False
     index = receiver - AVAILABLE
-    count = len(scene.obstacles)
-    if index < 0:  # a block that was placed, where blocks are not replaced
-        row = state.block_array[state.block_array[:, 0] == receiver][0].tolist()
-        x, y, (width, height, _) = row[2], row[3], supply.shapes[receiver]
-    elif index < count:
-        x, y, width, height = scene.obstacles[index]
-    elif index < count + len(scene.targets):
-        x, y, width, height = scene.targets[index - count]
-        on_target = True
+    if 0 <= index < len(scene.bases) and task.replaced:
+        base = scene.bases[index]
     else:
-        index -= count + len(scene.targets)
-        if scene.marble is not None:
-            index -= 1
-        if index < 0:
-            assert scene.marble is not None
-            x, y, width = scene.marble
-            height = width
-        elif index == 0:
-            x, y, width, height = supply.floor
-        else:
-            slot, _, x, y, _ = state.block_array[index - 1].tolist()
-            width, height, _ = supply.shapes[int(slot)]
-    moved = supply.shapes[sender]
+        base = _other_base(state, sender, receiver, task)
+        if base is None:
+            return None
+    x, y, width, height = base
+    moved = task.supply.shapes[sender]
     x += OFFSETS[offset] * (abs(width) + abs(moved.width)) / 2
-    x = min(max(x, -BOUND_X + 1e-6), BOUND_X - 1e-6)
+    obstacles = len(scene.obstacles)
+    on_target = obstacles <= index < obstacles + len(scene.targets)
     y += LIFT if on_target else LIFT + (height + moved.height) / 2
-    return Placement(sender, x, y, bool(sticky))
+    return Placement(sender, min(max(x, -REACH), REACH), y, sticky != 0)

@@ -81,8 +81,10 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
         scene = options.pop("scene", None)
         if scene is not None and options:
             raise InputError("options: a scene brings its level; leave difficulty and curriculum.")
+        if scene is not None and not isinstance(scene, Scene):
+            raise InputError("options: the scene must be a Scene, as env.unwrapped.state.scene.")
         self._cursor = None
-        if isinstance(scene, Scene):
+        if scene is not None:
             self.state = self.simulator.start(scene)
         else:
             drawn = int(self.np_random.integers(2**31))

@@ -129,8 +129,11 @@ class World:
         quiet, probe = 0, placed
         for tick in range(SETTLE_STEPS):
             step(SETTLE_STEP, VELOCITY_ITERATIONS, POSITION_ITERATIONS)
-            if first_contact(obstacles) is not None and _touched(obstacles):
-                return True
+            edge = first_contact(obstacles)
+            while edge is not None:
+                if edge.contact.touching:
+                    return True
+                edge = edge.next
             if sticky:
                 self._glue()
             if _moves(probe, limit):  # most often the one that moved a step ago
@@ -178,7 +181,7 @@ class World:
             bonds += (*pair, *bond, *engine.weld_impulse(joint))
         return Arrangement(_floats(rows), _floats(contacts), _floats(bonds))
 
-    def roll(self) -> Rolled:
+    def roll(self, record: bool) -> Rolled:
         """Release the marble; at most eight bounces, each at most ten seconds long.
 
         A bounce ends when the marble touches something new. Rolling ends at the goal, when
@@ -191,8 +194,8 @@ class World:
         for _ in range(BOUNCES):
             for tick in range(ROLL_STEPS):
                 step(ROLL_STEP, VELOCITY_ITERATIONS, POSITION_ITERATIONS)
-                position = marble.position
-                path.append((position.x, position.y))
+                if record:
+                    path.append(tuple(marble.position))
                 if self.sticky and tick % GLUE_STEPS == 0:
                     self._glue()
                 before = touching
@@ -206,10 +209,10 @@ class World:
             still = max(abs(velocity.x), abs(velocity.y), spin) < MARBLE_REST
             if stopped or still or GOAL in touching:
                 break
-        where = np.array(path, np.float32)
-        if not np.isfinite(where[-1]).all():
+        end = tuple(marble.position)
+        if not all(map(math.isfinite, end)):
             raise EngineFailure("the marble lost its position")
-        return Rolled(GOAL in touching, where)
+        return Rolled(GOAL in touching, np.array(path or [end], np.float32))
 
     def _release_marble(self) -> Any:
         """Create the goal, and the marble at rest."""
@@ -320,9 +323,9 @@ def settle(
         raise EngineFailure(str(error)) from error
 
 
-def roll(scene: Scene, arrangement: Arrangement) -> Rolled:
-    """Release the marble over an arrangement."""
+def roll(scene: Scene, arrangement: Arrangement, record: bool = True) -> Rolled:
+    """Release the marble over an arrangement; without `record` the path is its end alone."""
     try:
-        return World(scene, arrangement).roll()
+        return World(scene, arrangement).roll(record)
     except AssertionError as error:
         raise EngineFailure(str(error)) from error

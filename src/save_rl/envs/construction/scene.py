@@ -104,6 +104,13 @@ class Scene:
         return np.array(self.targets, np.float64).reshape(-1, 4)
 
     @cached_property
+    def bases(self) -> tuple[Rectangle, ...]:
+        """What can be built on but the floor and blocks: obstacles, targets, the marble."""
+        marble = self.marble
+        disc = ((marble[0], marble[1], marble[2], marble[2]),) if marble is not None else ()
+        return (*self.obstacles, *self.targets, *disc)
+
+    @cached_property
     def obstacle_width(self) -> float:
         """The sum of all obstacles' widths."""
         return sum(width for _, _, width, _ in self.obstacles)

@@ -8,7 +8,7 @@ from save_rl.envs.construction import geometry, graph, physics, score
 from save_rl.envs.construction.generators import generate, limits
 from save_rl.envs.construction.graph import Placement
 from save_rl.envs.construction.scene import Scene
-from save_rl.envs.construction.state import State
+from save_rl.envs.construction.state import State, block_table
 from save_rl.envs.construction.tasks import TASKS, check_difficulty, level_probabilities
 from save_rl.errors import InputError, require
 
@@ -91,21 +91,18 @@ class Construction:
     def step(self, state: State, action: Any) -> tuple[State, float, bool, bool]:
         """Place a block: `(state, reward, terminated, truncated)`."""
         self._check(state)
-        action = int(action)
-        sender, receiver, offset, sticky = self._read(action)
-        if not self._valid(state, sender, receiver):
-            if self.forbids(state, action):
-                raise InputError(
-                    f"action: {action} is not possible in this state; see action_mask."
-                )
-            return state._replace(ending="invalid_edge"), 0.0, True, False
-        return self._drop(state, graph.place(state, sender, receiver, offset, sticky))
+        placement = graph.place(state, *self._read(int(action)))
+        if placement is not None:
+            return self._drop(state, placement)
+        if self.forbids(state, int(action)):
+            raise InputError(f"action: {action} is not possible in this state; see action_mask.")
+        return state._replace(ending="invalid_edge"), 0.0, True, False
 
     def forbids(self, state: State, action: int) -> bool:
         """Whether the action mask rules an action out."""
-        sender, receiver, _, _ = self._read(action)
+        sender, receiver, offset, sticky = self._read(action)
         if self.masked:
-            return not self._valid(state, sender, receiver)
+            return graph.place(state, sender, receiver, offset, sticky) is None
         return max(sender, receiver) >= self._used_nodes(state)
 
     def drop(self, state: State, placement: Placement) -> tuple[State, float, bool, bool]:
@@ -117,13 +114,10 @@ class Construction:
         """The evaluation order of construction.md, 3.3: later endings overwrite earlier ones."""
         slot, x, y, sticky = placement
         scene, task = state.scene, self.task
-        blocks = state.block_array
         steps = state.steps + 1
-        used_up = not task.replaced and len(blocks) + 1 == graph.AVAILABLE
+        used_up = not task.replaced and len(state.blocks) == 6 * graph.BLOCK_BYTES
         ending = "max_steps" if steps >= scene.max_steps or used_up else ""
-        if geometry.spawn_overlap(
-            self._shapes, slot, x, y, blocks, scene.obstacle_array, self._floor
-        ):
+        if self._overlaps(state, placement):
             new = np.array([slot, sticky, x, y, 0.0], np.float32).tobytes()
             after = state._replace(blocks=state.blocks + new, steps=steps, ending="spawn_collision")
             return after, 0.0, True, False
@@ -131,12 +125,10 @@ class Construction:
             arrangement, hit = physics.settle(
                 scene, physics.Arrangement(*state[1:4]), slot, sticky, x, y
             )
-            after = State(scene, *arrangement, steps, state.progress, ending)
-            if hit:
-                return after._replace(ending="obstacle_hit"), 0.0, True, False
-            if scene.marble is not None and self._blocked(after, scene.marble):
-                return after._replace(ending="spawn_collision"), 0.0, True, False
-            progress = self.progress(after)
+            if hit or self._marble_blocked(scene, arrangement):
+                ending = "obstacle_hit" if hit else "spawn_collision"
+                return State(scene, *arrangement, steps, state.progress, ending), 0.0, True, False
+            progress = self._score(scene, arrangement)
         except physics.EngineFailure:
             return state._replace(steps=steps, ending="bad_simulation"), 0.0, True, False
         if progress > task.threshold * self.best_progress(scene):
@@ -144,15 +136,33 @@ class Construction:
         reward = progress - state.progress - self.sticky_penalty * sticky
         return State(scene, *arrangement, steps, progress, ending), reward, ending != "", False
 
+    def _overlaps(self, state: State, placement: Placement) -> bool:
+        """Whether a new block would overlap something. On an empty floor this is quickly seen."""
+        slot, x, y, _ = placement
+        obstacles = state.scene.obstacles
+        if not state.blocks:
+            width, height, _ = self.task.supply.shapes[slot]
+            reach, half = abs(width) / 2, height / 2
+            for ox, oy, ow, oh in obstacles:
+                if abs(x - ox) < reach + ow / 2 and abs(y - oy) < half + oh / 2:
+                    break
+            else:
+                return y < half
+        blocks, table = state.block_array, state.scene.obstacle_array
+        return geometry.spawn_overlap(self._shapes, slot, x, y, blocks, table, self._floor)
+
     def progress(self, state: State) -> float:
         """The score P of a structure, before costs; in Marble Run whether the marble arrives."""
-        scene, blocks = state.scene, state.block_array
+        return self._score(state.scene, physics.Arrangement(*state[1:4]))
+
+    def _score(self, scene: Scene, arrangement: physics.Arrangement) -> float:
+        if scene.marble is not None:
+            return float(physics.roll(scene, arrangement, record=False).reached)
+        blocks = block_table(arrangement.blocks)
         if self.name == "silhouette":
             return score.silhouette_score(self._shapes, blocks, scene.target_array)
         if self.name == "connecting":
             return score.connecting_score(self._shapes, blocks, scene.target_array)
-        if self.name == "marble-run":
-            return float(self.roll(state).reached)
         return score.covering_score(self._shapes, blocks, scene.obstacle_array)
 
     def best_progress(self, scene: Scene) -> float:
@@ -202,23 +212,15 @@ class Construction:
         sender, receiver = divmod(edge, self.max_nodes - 1)
         return sender, receiver + (receiver >= sender), rest >> 1, rest & 1
 
-    def _blocked(self, state: State, marble: tuple[float, float, float]) -> bool:
-        """Whether something covers the start of the marble."""
-        return geometry.marble_blocked(
-            self._shapes, state.block_array, self._floor, *marble, MARBLE_TOLERANCE
-        )
+    def _marble_blocked(self, scene: Scene, arrangement: physics.Arrangement) -> bool:
+        """Whether something covers the start of the marble, where there is one."""
+        return scene.marble is not None and geometry.marble_blocked(
+            self._shapes, block_table(arrangement.blocks), self._floor, *scene.marble,
+            MARBLE_TOLERANCE,
+        )  # fmt: skip
 
     def _used_nodes(self, state: State) -> int:
         return graph.node_count(state.scene, len(state.blocks) // graph.BLOCK_BYTES)
-
-    def _valid(self, state: State, sender: int, receiver: int) -> bool:
-        if sender >= graph.AVAILABLE:
-            return False
-        base = graph.AVAILABLE <= receiver < self._used_nodes(state)
-        if self.task.replaced:
-            return base
-        gone = graph.taken(state, self.task)
-        return sender not in gone and (base or receiver in gone)
 
     def _check(self, state: State) -> None:
         if not isinstance(state, State) or state.scene.task != self.name:

@@ -51,17 +51,17 @@ class State(NamedTuple):
     @property
     def block_array(self) -> np.ndarray:
         """`[blocks, 5]`: slot, sticky, x, y, angle."""
-        return np.frombuffer(self.blocks, np.float32).reshape(-1, len(BLOCK_FIELDS))
+        return block_table(self.blocks)
 
     @property
     def contact_array(self) -> np.ndarray:
         """`[pairs, 6]`: first, second (-1 is the floor), normal and tangent impulses."""
-        return np.frombuffer(self.contacts, np.float32).reshape(-1, len(CONTACT_FIELDS))
+        return np.frombuffer(self.contacts, np.float32).reshape(-1, 6)
 
     @property
     def bond_array(self) -> np.ndarray:
         """`[pairs, 10]`: first (-1 is the floor), second, anchor, angle, contact point, impulse."""
-        return np.frombuffer(self.bonds, np.float32).reshape(-1, len(BOND_FIELDS))
+        return np.frombuffer(self.bonds, np.float32).reshape(-1, 10)
 
     @property
     def sticky_count(self) -> int:
@@ -93,6 +93,11 @@ class State(NamedTuple):
             return State(drawn, blocks, contacts, bonds, steps, progress, ending)
         except (ValueError, TypeError) as error:
             raise InputError("state: these bytes are damaged.") from error
+
+
+def block_table(blocks: bytes) -> np.ndarray:
+    """`[blocks, 5]`: the rows of `State.blocks`."""
+    return np.frombuffer(blocks, np.float32).reshape(-1, 5)
 
 
 def _tuples(value: Any) -> Any:

@@ -71,8 +71,9 @@ class _Search:
         """Where actions can put a block: u, y, receiver, offset."""
         for receiver in range(AVAILABLE, node_count(state.scene, len(state.block_array))):
             for offset in range(len(OFFSETS)):
-                _, x, y, _ = place(state, slot, receiver, offset, 1)
-                yield self.seen.sign * x, y, receiver, offset
+                placed = place(state, slot, receiver, offset, 1)
+                assert placed is not None
+                yield self.seen.sign * placed.x, placed.y, receiver, offset
 
     def mirrored(self, slot: int) -> int:
         return RISING + FALLING - slot if self.seen.sign < 0 and slot in (RISING, FALLING) else slot
