@@ -19,7 +19,7 @@ from save_rl.envs.construction.tasks import TASKS
 
 SETTLE_STEP, SETTLE_STEPS = 0.02, 1000
 ROLL_STEP, ROLL_STEPS, BOUNCES = 0.01, 1000, 8
-GLUE_STEPS = 5  # while the marble rolls, new bonds are looked for every 0.05 s
+LOOK_STEPS = 5  # while the marble rolls, we look at what happens between blocks every 0.05 s
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 8, 3
 QUIET_SPEED, QUIET_STEPS = 0.01, 10  # physics.md: m/s and rad/s, consecutive steps
 MARBLE_REST = 1e-4  # construction.md 7.5
@@ -196,12 +196,13 @@ class World:
                 step(ROLL_STEP, VELOCITY_ITERATIONS, POSITION_ITERATIONS)
                 if record:
                     path.append(tuple(marble.position))
-                if self.sticky and tick % GLUE_STEPS == 0:
+                if tick % LOOK_STEPS == 0:
                     self._glue()
-                before = touching
-                touching = _partners(marble)
-                asleep = not marble.awake and not any(body.awake for body in self.bodies)
-                stopped = _touched(self.obstacles) or asleep  # asleep, nothing will ever move
+                    stopped = _touched(self.obstacles)
+                    asleep = not marble.awake and not any(body.awake for body in self.bodies)
+                    stopped |= asleep  # nothing will ever move again
+                before, touching = touching, _partners(marble)
+                stopped |= OBSTACLES in touching
                 if stopped or not touching <= before:
                     break
             velocity = marble.linearVelocity
