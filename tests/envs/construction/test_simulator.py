@@ -2,7 +2,8 @@
 
 import multiprocessing
 import pickle
-from concurrent.futures import ProcessPoolExecutor
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -149,6 +150,26 @@ def test_random_actions(task, data, seed, masked, elsewhere):
     data_0, action_0, *result_0 = first  # the order of calls does not matter
     assert list(sim.step(State.from_bytes(data_0), action_0)) == result_0
     assert elsewhere.submit(replay, options, cases).result() == results
+
+
+def test_threads_do_not_get_in_each_others_way():
+    """Python may switch threads anywhere in a step."""
+    sims = [Construction(task, curriculum_sample=False) for task in ("covering", "marble-run")]
+    cases = []
+    for sim in sims:
+        rng = np.random.default_rng(1)
+        for seed in range(25):
+            state = sim.reset(seed)
+            cases.append((sim, state, draw_action(rng, sim, state)))
+    expected = [sim.step(state, action) for sim, state, action in cases]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda case: case[0].step(*case[1:]), cases * 30))
+    finally:
+        sys.setswitchinterval(interval)
+    assert results == expected * 30
 
 
 SCENE = Scene("covering", "released", 0, 28, ((-1.75, 0.35, 2.17, 0.35),))

@@ -6,6 +6,7 @@ process. Sizes in metres, time in seconds; the constants are those of constructi
 """
 
 import math
+import threading
 from array import array
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -27,7 +28,17 @@ FALLEN = -5.0  # metres: below the floor
 LOST = 1000.0  # metres: a body out here is a failure of the engine
 
 OBSTACLES, MARBLE, GOAL = -2, -3, -4  # beside FLOOR = -1; blocks count from 0
-_STATIC, _BLOCK, _MARBLE = engine.body(False), engine.body(True), engine.body(True, 0.0)
+
+
+class _Definitions(threading.local):
+    """What bodies are made from; filled in anew for each body, so every thread has its own."""
+
+    def __init__(self) -> None:
+        self.static, self.block = engine.body(False), engine.body(True)
+        self.marble = engine.body(True, angular_damping=0.0)
+
+
+_definitions = _Definitions()
 
 
 class Arrangement(NamedTuple):
@@ -81,12 +92,12 @@ class World:
         self.scene = scene
         self.world = world = engine.new_world()
         floor, obstacles, self.fixtures = _fixtures(scene)
-        create = world.CreateBody
-        _STATIC.userData = FLOOR
-        self.floor = create(_STATIC)
+        static = _definitions.static
+        static.userData = FLOOR
+        self.floor = world.CreateBody(static)
         self.floor.CreateFixture(floor)
-        _STATIC.userData = OBSTACLES
-        self.obstacles = create(_STATIC)
+        static.userData = OBSTACLES
+        self.obstacles = world.CreateBody(static)
         for fixture in obstacles:
             self.obstacles.CreateFixture(fixture)
         self.table: list[tuple[int, bool]] = []
@@ -106,10 +117,11 @@ class World:
 
     def add(self, slot: int, sticky: bool, x: float, y: float, angle: float = 0.0) -> Any:
         """Create a block at rest, awake."""
-        _BLOCK.position = (x, y)
-        _BLOCK.angle = angle
-        _BLOCK.userData = len(self.bodies)
-        body = self.world.CreateBody(_BLOCK)
+        block = _definitions.block
+        block.position = (x, y)
+        block.angle = angle
+        block.userData = len(self.bodies)
+        body = self.world.CreateBody(block)
         body.CreateFixture(self.fixtures[slot])
         self.table.append((slot, sticky))
         self.bodies.append(body)
@@ -219,11 +231,12 @@ class World:
         """Create the goal, and the marble at rest."""
         x, y, diameter = self.scene.marble or (0.0, 0.0, 0.0)
         goal_x, goal_y, goal_diameter, _ = self.scene.targets[0]
-        _STATIC.userData = GOAL
+        static, disc = _definitions.static, _definitions.marble
+        static.userData = GOAL
         goal = engine.disc(goal_diameter, goal_x, goal_y)
-        self.world.CreateBody(_STATIC).CreateFixture(engine.fixture(goal, engine.GOAL_ONLY))
-        _MARBLE.position, _MARBLE.userData = (x, y), MARBLE
-        marble = self.world.CreateBody(_MARBLE)
+        self.world.CreateBody(static).CreateFixture(engine.fixture(goal, engine.GOAL_ONLY))
+        disc.position, disc.userData = (x, y), MARBLE
+        marble = self.world.CreateBody(disc)
         mask = engine.SOLID | engine.GOAL_ONLY
         marble.CreateFixture(engine.fixture(engine.disc(diameter), mask, friction=0.0))
         return marble
