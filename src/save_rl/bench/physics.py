@@ -55,9 +55,7 @@ def _cases(sim: Construction, blocks: int, count: int) -> list[tuple[State, int]
 
 def _bare_case(sim: Construction, state: State, action: int) -> tuple[Any, ...]:
     """What the bare loop needs, as plain lists."""
-    edge, rest = divmod(action, graph.ACTIONS_PER_EDGE)
-    sender, receiver = divmod(edge, sim.max_nodes - 1)
-    placement = graph.place(state, sender, receiver + (receiver >= sender), rest // 2, 0)
+    placement = graph.place(state, *sim.decode(action))
     assert placement is not None
     shapes = [engine.fixture(engine.polygon(s.corners)) for s in sim.task.supply.shapes]
     floor = engine.fixture(engine.rectangle(*sim.task.supply.floor))

@@ -20,7 +20,8 @@ careful = partial(covering, careful=True)
 
 def state_of(task, blocks=(), obstacles=(), targets=()):
     """A state with blocks (slot, sticky, x, y, angle)."""
-    scene = Scene(task, "paper", 0, 28, tuple(obstacles), tuple(targets))
+    max_steps = 8 if task == "silhouette" else 28
+    scene = Scene(task, "paper", 0, max_steps, tuple(obstacles), tuple(targets))
     return State(scene, np.array(blocks, np.float32).tobytes(), steps=len(blocks))
 
 

@@ -44,7 +44,7 @@ def draw_action(rng, sim, state):
     """Mostly valid actions; without a mask, some that are not."""
     if not sim.masked and rng.random() < 0.05:
         return int(rng.choice(np.flatnonzero(sim.action_mask(state))))
-    edges = np.flatnonzero(graph.edge_mask(state, sim.max_nodes, senders_only=True))
+    edges = np.flatnonzero(graph.edge_mask(state, sim.max_nodes))
     return int(rng.choice(edges)) * 30 + int(rng.integers(30))
 
 
@@ -175,6 +175,22 @@ def test_threads_do_not_get_in_each_others_way():
 SCENE = Scene("covering", "released", 0, 28, ((-1.75, 0.35, 2.17, 0.35),))
 
 
+USED = np.array([3, 0, 5.0, 0.365, 0], np.float32).tobytes()
+
+
+def test_levels_may_be_numbers_of_numpy():
+    sim = Construction("covering", difficulty=np.int64(1), curriculum_sample=False)
+    state = sim.reset(0)
+    assert sim.max_nodes == Construction("covering").max_nodes
+    assert State.from_bytes(state.to_bytes()) == state
+
+
+def test_actions_are_numbered_both_ways():
+    sim = Construction("connecting", masked=False)
+    for action in range(0, sim.num_actions, 7):
+        assert sim.action(*sim.decode(action)) == action
+
+
 def test_published_discrete_episode():
     """15.3: a sticky small block beside the obstacle, then a medium one on top of it."""
     sim = Construction("covering", preset="released", difficulty=0)
@@ -281,7 +297,7 @@ def test_a_curriculum_draws_every_level(task):
         (lambda: Construction("covering", preset="original"),
          "preset: there is no preset 'original'; known: paper, released."),
         (lambda: Construction("covering", sticky_penalty=-1),
-         "sticky_penalty: -1 is not possible; it must be at least 0."),
+         "sticky_penalty: -1 is not possible; it must be a number, at least 0."),
         (lambda: Construction("marble-run", difficulty=7),
          "difficulty: 7 is no level of marble-run (paper); it must be a whole number from 0 to 6."),
         (lambda: Construction("covering").reset(0, difficulty=-1),
@@ -306,6 +322,26 @@ def test_a_curriculum_draws_every_level(task):
                                                  curriculum_sample=False),
          "scene: level 'additional_layer' does not fit; build the simulator with "
          "difficulty='additional_layer', preset='paper'."),
+        (lambda: Construction("covering", curriculum_sample="False"),
+         "curriculum_sample: 'False' is not possible; it must be true or false."),
+        (lambda: Construction("covering", masked=1),
+         "masked: 1 is not possible; it must be true or false."),
+        (lambda: Construction("covering", sticky_penalty="much"),
+         "sticky_penalty: much is not possible; it must be a number, at least 0."),
+        (lambda: Construction("covering").step(State(SCENE)._replace(
+            scene=Scene("covering", "paper", 9, 40, ())), 300),
+         "state: level 9 does not fit this simulator."),
+        (lambda: Construction("covering").drop(State(SCENE), Placement(7, 0.0, 1.0, False)),
+         "placement: slot 7 at (0.0, 1.0) is not possible."),
+        (lambda: Construction("covering").drop(State(SCENE), Placement(0, np.nan, 1.0, False)),
+         "placement: slot 0 at (nan, 1.0) is not possible."),
+        (lambda: Construction("covering-hard").drop(
+            State(Scene("covering-hard", "paper", 0, 14, ()), USED), Placement(3, 0.0, 1.0, False)),
+         "placement: the block of slot 3 is used up."),
+        (lambda: State.from_bytes(State(SCENE, ending="bored").to_bytes()),
+         "state: these bytes are damaged."),
+        (lambda: State.from_bytes(State(SCENE, blocks=b"1234").to_bytes()),
+         "state: these bytes are damaged."),
         (lambda: Construction("covering").roll(State(SCENE)),
          "roll: there is no marble in covering."),
         (lambda: State.from_bytes(b"save_rl construction state 0\n[]"),

@@ -57,8 +57,7 @@ def edge_lists(nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def node_count(scene: Scene, blocks: int) -> int:
     """Nodes in use when so many blocks have been placed."""
-    fixed = AVAILABLE + len(scene.obstacles) + len(scene.targets) + (scene.marble is not None) + 1
-    return fixed + (blocks if TASKS[scene.task].replaced else 0)
+    return AVAILABLE + len(scene.bases) + 1 + (blocks if TASKS[scene.task].replaced else 0)
 
 
 @lru_cache(maxsize=1024)
@@ -122,19 +121,15 @@ def taken(state: State, task: Task) -> frozenset[int]:
     return frozenset(state.block_array[:, 0].astype(int).tolist())
 
 
-def edge_mask(state: State, padded: int, senders_only: bool) -> np.ndarray:
-    """`[edges]` the valid ones: from an available block to anything that is none.
-
-    With `senders_only`, just the edges whose sender is one of the first seven nodes.
-    """
+def edge_mask(state: State, padded: int) -> np.ndarray:
+    """`[7 * (padded - 1)]` of the edges from the first seven nodes, those that are valid: from an
+    available block to anything that is none."""
     gone = taken(state, TASKS[state.scene.task])
     available = np.zeros(padded, bool)
     available[[slot for slot in range(AVAILABLE) if slot not in gone]] = True
     bases = ~available
     bases[node_count(state.scene, len(state.blocks) // BLOCK_BYTES) :] = False
-    rows = AVAILABLE if senders_only else padded
-    pairs = available[:rows, None] & bases[None, :]
-    return _without_diagonal(pairs)
+    return _without_diagonal(available[:AVAILABLE, None] & bases[None, :])
 
 
 def existing_edges(state: State, padded: int) -> np.ndarray:
@@ -150,21 +145,16 @@ def _without_diagonal(pairs: np.ndarray) -> np.ndarray:
     return pairs[keep]
 
 
-def _other_base(state: State, sender: int, receiver: int, task: Task) -> Rectangle | None:
-    """The floor or a placed block, by its node; None where there is neither, or nothing to take."""
-    gone = taken(state, task)
+def _other_base(state: State, receiver: int, task: Task) -> Rectangle | None:
+    """The floor or a placed block, by its node; None where there is neither."""
     index = receiver - AVAILABLE - len(state.scene.bases)  # 0 is the floor, then come blocks
-    if sender in gone:
-        return None
-    if receiver >= AVAILABLE and index <= 0:
-        return task.supply.floor if index == 0 else state.scene.bases[index]
+    if index == 0:
+        return task.supply.floor
     blocks = state.block_array
     if not task.replaced:  # a placed block has the node of the available one it was
         blocks = blocks[blocks[:, 0] == receiver]
-    elif receiver < AVAILABLE:
-        return None
     else:
-        blocks = blocks[index - 1 :]
+        blocks = blocks[index - 1 :] if index > 0 else blocks[:0]
     if not len(blocks):
         return None
     slot, _, x, y, _ = blocks[0].tolist()
@@ -178,15 +168,15 @@ def place(state: State, sender: int, receiver: int, offset: int, sticky: int) ->
     On a base a block is put above it, on a target into it. Sizes count unrotated, even where the
     base is tilted.
     """
-    if sender >= AVAILABLE:
-        return None
     scene = state.scene
     task = TASKS[scene.task]
+    if sender >= AVAILABLE or sender in taken(state, task):
+        return None
     index = receiver - AVAILABLE
-    if 0 <= index < len(scene.bases) and task.replaced:
+    if 0 <= index < len(scene.bases):
         base = scene.bases[index]
     else:
-        base = _other_base(state, sender, receiver, task)
+        base = _other_base(state, receiver, task)
         if base is None:
             return None
     x, y, width, height = base

@@ -44,7 +44,7 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
             raise unknown_name("interface", interface, INTERFACES, "interface")
         self.simulator = Construction(task, **options)
         self.interface, self.render_mode = interface, render_mode
-        self.state = self.simulator.start(self.simulator.reset(0).scene)
+        self.state = self.simulator.reset(0)
         self._cursor: tuple[float, float, float] | None = None
         self._window: Any = None
         nodes = self.simulator.max_nodes
@@ -90,7 +90,8 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
             drawn = int(self.np_random.integers(2**31))
             self.state = self.simulator.reset(drawn, **options)
         self._show()
-        return self._observation(), self._info()
+        observation = self._observation()
+        return observation, self._info(observation)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self.interface == "absolute":
@@ -102,7 +103,8 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
             result = self.simulator.step(self.state, int(action))
         self.state, reward, terminated, truncated = result
         self._show()
-        return self._observation(), float(reward), terminated, truncated, self._info()
+        observation = self._observation()
+        return observation, float(reward), terminated, truncated, self._info(observation)
 
     def render(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         return draw(self.state, cursor=self._cursor) if self.render_mode == "rgb_array" else None
@@ -133,7 +135,7 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
             "action_mask": self.simulator.action_mask(self.state).astype(np.int8),
         }
 
-    def _info(self) -> dict[str, Any]:
+    def _info(self, observation: Any) -> dict[str, Any]:
         state: State = self.state
         info: dict[str, Any] = {
             "termination_reason": state.ending,
@@ -144,7 +146,7 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
             "level": state.scene.level,
         }
         if self.interface == "graph":
-            info["action_mask"] = self.simulator.action_mask(state).astype(np.int8)
+            info["action_mask"] = observation["action_mask"].copy()
         return info
 
     def _show(self) -> None:

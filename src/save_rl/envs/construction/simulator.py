@@ -1,5 +1,6 @@
 """The Construction tasks as a pure simulator (construction.md, sections 3 to 8)."""
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -39,15 +40,17 @@ class Construction:
         sticky_penalty: float | None = None,
         masked: bool = True,
     ):
-        hardest = TASKS[task].max_difficulty.get(preset, 0) if task in TASKS else 0
-        self.difficulty = hardest if difficulty is None else difficulty
-        check_difficulty(task, preset, self.difficulty, curriculum_sample)
+        asked = 0 if difficulty is None else difficulty
+        level = check_difficulty(task, preset, asked, curriculum_sample)
+        hardest = TASKS[task].max_difficulty[preset]
+        self.difficulty = hardest if difficulty is None else level
+        require(isinstance(masked, bool), "masked", repr(masked), "true or false")
         self.name, self.task, self.preset = task, TASKS[task], preset
         self.curriculum_sample, self.masked = curriculum_sample, masked
         self.sticky_penalty = self.task.sticky_penalty if sticky_penalty is None else sticky_penalty
-        require(
-            0 <= self.sticky_penalty < float("inf"), "sticky_penalty", sticky_penalty, "at least 0"
-        )
+        number = isinstance(self.sticky_penalty, int | float)
+        possible = number and 0 <= self.sticky_penalty < float("inf")
+        require(possible, "sticky_penalty", sticky_penalty, "a number, at least 0")
         levels = range(hardest + 1) if isinstance(self.difficulty, int) else [self.difficulty]
         most = [limits(task, preset, level) for level in levels]
         self.max_steps = max(limit.max_steps for limit in most)
@@ -69,7 +72,7 @@ class Construction:
         """Draw a scene; the arguments override those of the constructor for this episode."""
         level = self.difficulty if difficulty is None else difficulty
         sample = self.curriculum_sample if curriculum_sample is None else curriculum_sample
-        check_difficulty(self.name, self.preset, level, sample)
+        level = check_difficulty(self.name, self.preset, level, sample)
         require(seed >= 0, "seed", seed, "at least 0")
         rng = np.random.RandomState(seed if seed < 2**32 else [seed % 2**32, seed >> 32])
         if sample:
@@ -91,7 +94,7 @@ class Construction:
     def step(self, state: State, action: Any) -> tuple[State, float, bool, bool]:
         """Place a block: `(state, reward, terminated, truncated)`."""
         self._check(state)
-        placement = graph.place(state, *self._read(int(action)))
+        placement = graph.place(state, *self.decode(int(action)))
         if placement is not None:
             return self._drop(state, placement)
         if self.forbids(state, int(action)):
@@ -100,7 +103,7 @@ class Construction:
 
     def forbids(self, state: State, action: int) -> bool:
         """Whether the action mask rules an action out."""
-        sender, receiver, offset, sticky = self._read(action)
+        sender, receiver, offset, sticky = self.decode(action)
         if self.masked:
             return graph.place(state, sender, receiver, offset, sticky) is None
         return max(sender, receiver) >= self._used_nodes(state)
@@ -108,6 +111,11 @@ class Construction:
     def drop(self, state: State, placement: Placement) -> tuple[State, float, bool, bool]:
         """Create a block anywhere and let everything settle; see `step`."""
         self._check(state)
+        slot, x, y, _ = placement
+        if slot not in range(graph.AVAILABLE) or not (isfinite(x) and isfinite(y)):
+            raise InputError(f"placement: slot {slot} at ({x}, {y}) is not possible.")
+        if slot in graph.taken(state, self.task):
+            raise InputError(f"placement: the block of slot {slot} is used up.")
         return self._drop(state, placement)
 
     def _drop(self, state: State, placement: Placement) -> tuple[State, float, bool, bool]:
@@ -187,7 +195,7 @@ class Construction:
     def action_mask(self, state: State) -> np.ndarray:
         """`[num_actions]` what `step` accepts: valid edges; without `masked`, existing ones."""
         if self.masked:
-            edges = graph.edge_mask(state, self.max_nodes, senders_only=True)
+            edges = graph.edge_mask(state, self.max_nodes)
         else:
             edges = graph.existing_edges(state, self.max_nodes)
         return np.repeat(edges, graph.ACTIONS_PER_EDGE)
@@ -203,8 +211,8 @@ class Construction:
 
         return draw(state)
 
-    def _read(self, action: int) -> tuple[int, int, int, int]:
-        """An action's sender, receiver, offset and sticky flag."""
+    def decode(self, action: int) -> tuple[int, int, int, int]:
+        """An action's sender, receiver, offset and sticky flag: what `action` was made from."""
         if not 0 <= action < self.num_actions:
             highest = self.num_actions - 1
             raise InputError(f"action: {action} is not possible; it must be from 0 to {highest}.")
@@ -225,5 +233,7 @@ class Construction:
     def _check(self, state: State) -> None:
         if not isinstance(state, State) or state.scene.task != self.name:
             raise InputError(f"state: this is no state of {self.name}.")
+        if state.scene.max_steps > self.max_steps:
+            raise InputError(f"state: level {state.scene.level!r} does not fit this simulator.")
         if state.ending:
             raise InputError(f"step: this episode is over ({state.ending}); begin a new one.")

@@ -83,8 +83,10 @@ class State(NamedTuple):
         header, _, rest = data[len(_HEADER) :].partition(b"\n")
         try:
             (scene, steps, progress, ending), lengths = json.loads(header)
-            if len(rest) != sum(lengths) or any(length % 4 for length in lengths):
-                raise ValueError("lengths")
+            rows = [4 * len(f) for f in (BLOCK_FIELDS, CONTACT_FIELDS, BOND_FIELDS)]
+            whole = not any(n % row for n, row in zip(lengths, rows, strict=True))
+            if not whole or len(rest) != sum(lengths) or ending not in ("", *ENDINGS):
+                raise ValueError("what no state has")
             ends = np.cumsum(lengths)
             blocks, contacts, bonds = (
                 rest[end - length : end] for length, end in zip(lengths, ends, strict=True)

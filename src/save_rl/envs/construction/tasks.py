@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from save_rl.envs.construction.scene import BLOCKS, MARBLE_BLOCKS, Supply
-from save_rl.errors import InputError, unknown_name
+from save_rl.errors import InputError, require, unknown_name
 
 PRESETS = ("paper", "released")
 
@@ -52,8 +52,8 @@ TASKS = {
 
 def check_difficulty(
     task: str, preset: str, difficulty: int | str, curriculum_sample: bool
-) -> None:
-    """Refuse a task, preset or level that does not exist."""
+) -> int | str:
+    """Refuse a task, preset or level that does not exist; return the level as plain int or str."""
     if task not in TASKS:
         raise unknown_name("task", task, TASKS, "TASK")
     if preset not in PRESETS:
@@ -62,8 +62,12 @@ def check_difficulty(
     hardest = entry.max_difficulty[preset]
     names = "".join(f", or '{name}'" for name in entry.generalization)
     number = isinstance(difficulty, int | np.integer) and not isinstance(difficulty, bool)
+    require(
+        isinstance(curriculum_sample, bool), "curriculum_sample", repr(curriculum_sample),
+        "true or false",
+    )  # fmt: skip
     if number and 0 <= int(difficulty) <= hardest:
-        return
+        return int(difficulty)
     if difficulty not in entry.generalization:
         raise InputError(
             f"difficulty: {difficulty!r} is no level of {task} ({preset}); "
@@ -73,6 +77,7 @@ def check_difficulty(
         raise InputError(
             f"difficulty: '{difficulty}' is outside the curriculum; use curriculum_sample=False."
         )
+    return str(difficulty)
 
 
 def level_probabilities(difficulty: int, p: float) -> np.ndarray:
