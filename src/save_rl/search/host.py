@@ -5,8 +5,9 @@ child: `visits`, `total_return`, `reward`. At most one action is tried per simul
 that simulation `k` creates is number `k + 1` and 0 is the root. The only array as wide as the
 number of actions is the prior. There, -inf marks actions that are not available to a first try:
 masked, or tried already (their prior moves to `edge_prior` of the child). The best untried action
-is the one with the highest prior; it is kept in `best_untried`, so that a selection looks at the
-tried actions and at this one alone (at all of them only where untried actions tie).
+is the one with the highest prior. The few best are looked up when a node is chosen from, and kept
+in `ranked` until they are used up: a selection looks at the tried actions and at two of these alone
+(at all actions only where untried ones tie), and a leaf that nobody returns to costs one copy.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,7 @@ _value = njit(rules.action_value)
 _exploration = njit(rules.exploration)
 _priority = njit(rules.tie_priority)
 _SAVE, _PUCT = int(Rule.SAVE), int(Rule.PUCT)
+_RANKED = 4
 
 
 class Trees(NamedTuple):
@@ -32,65 +34,76 @@ class Trees(NamedTuple):
     action: np.ndarray  # [B, N] int32, the action that leads from the parent here
     first_child: np.ndarray  # [B, N] int32, 0 for none
     sibling: np.ndarray  # [B, N] int32, the next child of the same parent, 0 for none
-    num_valid: np.ndarray  # [B, N] int32, unmasked actions
+    num_valid: np.ndarray  # [B, N] int32, unmasked actions; -1 before they are counted
     num_tried: np.ndarray  # [B, N] int32, children
     chosen: np.ndarray  # [B, N] int32, simulations that chose an action here
     visits: np.ndarray  # [B, N] int32, simulations through the edge that leads here
-    best_untried: np.ndarray  # [B, N] int32, the untried action with the highest prior
+    first: np.ndarray  # [B, N] int32, where the untried actions in `ranked` begin
+    last: np.ndarray  # [B, N] int32, where they end; below its length, they are all there are
     terminal: np.ndarray  # [B, N] bool
     reward: np.ndarray  # [B, N] float64, paid on the way here
     total_return: np.ndarray  # [B, N] float64, sum of returns backed up through the edge
     edge_prior: np.ndarray  # [B, N] float64, prior of the action that leads here
-    best_prior: np.ndarray  # [B, N] float64, prior of `best_untried`, -inf for none
-    second_prior: np.ndarray  # [B, N] float64, the next highest, -inf for none
+    ranked: np.ndarray  # [B, N, 4] int32, untried actions with the highest priors, best first
     prior: np.ndarray  # [B, N, A] float32 or float64, -inf where masked or tried
 
 
 def allocate(lanes: int, budget: int, num_actions: int, dtype: type = np.float32) -> Trees:
     """Room for `lanes` trees; `plant` starts one."""
     shape = (lanes, budget + 1)
-    types = [np.int32] * 9 + [np.bool_] + [np.float64] * 5
-    return Trees._make(
-        [np.zeros(shape, t) for t in types] + [np.zeros((*shape, num_actions), dtype)]
-    )
+    types = [np.int32] * 10 + [np.bool_] + [np.float64] * 3
+    wide = [np.zeros((*shape, _RANKED), np.int32), np.zeros((*shape, num_actions), dtype)]
+    return Trees._make([np.zeros(shape, t) for t in types] + wide)
 
 
 @njit
 def _rank_untried(trees, lane, node):
-    """Find the untried action with the highest prior, and the next highest prior."""
-    row = trees.prior[lane, node]
-    best, second, action = -np.inf, -np.inf, -1
+    """Find the untried actions with the highest priors."""
+    row, ranked = trees.prior[lane, node], trees.ranked[lane, node]
+    if trees.num_valid[lane, node] < 0:  # nothing was tried here yet
+        valid = 0
+        for a in range(row.shape[0]):
+            valid += row[a] > -np.inf
+        trees.num_valid[lane, node] = valid
+    count, lowest = 0, -np.inf  # of those found; the prior that the next one must exceed
     for a in range(row.shape[0]):
-        if row[a] > second:
-            if row[a] > best:
-                best, second, action = row[a], best, a
-            else:
-                second = row[a]
-    trees.best_untried[lane, node] = action
-    trees.best_prior[lane, node] = best
-    trees.second_prior[lane, node] = second
+        if row[a] > lowest:
+            at = min(count, _RANKED - 1)
+            while at > 0 and row[a] > row[ranked[at - 1]]:
+                ranked[at] = ranked[at - 1]
+                at -= 1
+            ranked[at] = a
+            count = min(count + 1, _RANKED)
+            if count == _RANKED:
+                lowest = row[ranked[_RANKED - 1]]
+    trees.first[lane, node] = 0
+    trees.last[lane, node] = count
 
 
 @njit
-def _make_node(trees, lane, node, prior):
+def _forget_ranks(trees, lane, node):
+    trees.first[lane, node] = trees.last[lane, node] = _RANKED
+
+
+@njit
+def _make_node(trees, lane, node, prior, terminal):
     """Set up a node without children; `prior` `[A]` is -inf where masked."""
-    row = trees.prior[lane, node]
-    valid = 0
-    for a in range(row.shape[0]):
-        row[a] = prior[a]
-        valid += prior[a] > -np.inf
-    trees.num_valid[lane, node] = valid
+    if not terminal:  # nobody chooses from an end
+        row = trees.prior[lane, node]
+        for a in range(row.shape[0]):
+            row[a] = prior[a]
+    trees.num_valid[lane, node] = -1
+    _forget_ranks(trees, lane, node)
     trees.num_tried[lane, node] = 0
     trees.first_child[lane, node] = 0
     trees.chosen[lane, node] = 0
-    trees.terminal[lane, node] = False
-    _rank_untried(trees, lane, node)
+    trees.terminal[lane, node] = terminal
 
 
 @njit
 def plant(trees, lane, prior):
     """Start the tree of a lane at a root with this prior `[A]`."""
-    _make_node(trees, lane, 0, prior)
+    _make_node(trees, lane, 0, prior, False)
     trees.parent[lane, 0] = -1
 
 
@@ -102,6 +115,10 @@ def _score(rule, prior, total_return, visits, spread, c):
 @njit
 def choose(trees, lane, node, simulation, rule, c, seed):
     """The action that the rule selects at a node, and the child behind it (0 if untried)."""
+    first, last = trees.first[lane, node], trees.last[lane, node]
+    if first + 2 > last and last == _RANKED:
+        _rank_untried(trees, lane, node)
+        first, last = 0, trees.last[lane, node]
     count = trees.chosen[lane, node]
     if rule == _PUCT:
         spread = np.sqrt(count)
@@ -109,12 +126,14 @@ def choose(trees, lane, node, simulation, rule, c, seed):
         spread = np.sqrt(np.log(count + trees.num_valid[lane, node]))
     else:  # an action tried n times counts max(n, 1)
         spread = np.sqrt(np.log(count + trees.num_valid[lane, node] - trees.num_tried[lane, node]))
-    action, chosen_child = trees.best_untried[lane, node], 0
+    action, chosen_child = -1, 0
     best, runner_up = -np.inf, -np.inf
-    if action >= 0:
-        best = _score(rule, trees.best_prior[lane, node], 0.0, 0, spread, c)
-        if trees.second_prior[lane, node] > -np.inf:
-            runner_up = _score(rule, trees.second_prior[lane, node], 0.0, 0, spread, c)
+    row, ranked = trees.prior[lane, node], trees.ranked[lane, node]
+    if first < last:
+        action = ranked[first]
+        best = _score(rule, row[action], 0.0, 0, spread, c)
+    if first + 1 < last:
+        runner_up = _score(rule, row[ranked[first + 1]], 0.0, 0, spread, c)
     child = trees.first_child[lane, node]
     while child != 0:
         score = _score(
@@ -183,13 +202,15 @@ def select(trees, lane, simulation, rule, c, seed):
 
 @njit
 def expand(trees, lane, simulation, parent, action, reward, terminal, prior):
-    """Add the node that simulation `simulation` reached; `prior` `[A]` is that of its state."""
+    """Add the node that simulation `simulation` reached.
+
+    prior: `[A]` that of its state, not looked at where it is terminal.
+    """
     node = simulation + 1
-    _make_node(trees, lane, node, prior)
+    _make_node(trees, lane, node, prior, terminal)
     trees.parent[lane, node] = parent
     trees.action[lane, node] = action
     trees.reward[lane, node] = reward
-    trees.terminal[lane, node] = terminal
     trees.visits[lane, node] = 0
     trees.total_return[lane, node] = 0.0
     trees.edge_prior[lane, node] = trees.prior[lane, parent, action]
@@ -197,7 +218,11 @@ def expand(trees, lane, simulation, parent, action, reward, terminal, prior):
     trees.sibling[lane, node] = trees.first_child[lane, parent]
     trees.first_child[lane, parent] = node
     trees.num_tried[lane, parent] += 1
-    _rank_untried(trees, lane, parent)
+    first = trees.first[lane, parent]
+    if first < trees.last[lane, parent] and trees.ranked[lane, parent, first] == action:
+        trees.first[lane, parent] = first + 1
+    else:
+        _forget_ranks(trees, lane, parent)
     return node
 
 
@@ -230,21 +255,23 @@ def root_result(trees, lane, rule, q_values, visits):
 
 
 @njit
-def _plant_all(trees, prior):
-    for lane in range(prior.shape[0]):
-        plant(trees, lane, prior[lane])
+def _plant_all(trees, lanes, priors):
+    for lane in lanes:
+        plant(trees, lane, priors[lane])
 
 
 @njit
-def _select_all(trees, simulation, rule, c, seeds, nodes, actions):
-    for lane in range(nodes.shape[0]):
+def _select_all(trees, lanes, simulation, rule, c, seeds, nodes, actions):
+    for lane in lanes:
         nodes[lane], actions[lane] = select(trees, lane, simulation, rule, c, seeds[lane])
 
 
 @njit
-def _expand_all(trees, simulation, nodes, actions, rewards, terminals, priors, values, discount):
-    for lane in range(nodes.shape[0]):
-        node = nodes[lane]
+def _expand_all(
+    trees, lanes, simulation, nodes, actions, rewards, terminals, rows, priors, values, discount
+):
+    for lane in lanes:
+        node, row = nodes[lane], max(rows[lane], 0)
         if actions[lane] >= 0:
             node = expand(
                 trees,
@@ -254,15 +281,96 @@ def _expand_all(trees, simulation, nodes, actions, rewards, terminals, priors, v
                 actions[lane],
                 rewards[lane],
                 terminals[lane],
-                priors[lane],
+                priors[row],
             )
-        backup(trees, lane, node, 0.0 if trees.terminal[lane, node] else values[lane], discount)
+        backup(trees, lane, node, 0.0 if trees.terminal[lane, node] else values[row], discount)
 
 
 @njit
-def _results(trees, rule, q_values, visits):
-    for lane in range(q_values.shape[0]):
+def _results(trees, lanes, rule, q_values, visits):
+    for lane in lanes:
         root_result(trees, lane, rule, q_values[lane], visits[lane])
+
+
+class Search:
+    """The trees of `B` lanes, searched in lock-step; the room is used again by every search.
+
+    `begin`, then for every simulation `select` and `expand`, then `result`. Between the two the
+    caller steps its simulators and evaluates the new states, in any way it likes. Lanes that take
+    no part cost nothing.
+    """
+
+    def __init__(self, lanes: int, budget: int, num_actions: int, dtype: type = np.float32):
+        self.budget = budget
+        self.trees = allocate(lanes, budget, num_actions, dtype)
+        self.nodes = np.zeros(lanes, np.int64)
+        self.actions = np.full(lanes, -1, np.int64)
+        self._q_values = np.zeros((lanes, num_actions), dtype)
+        self._visits = np.zeros((lanes, num_actions), np.int32)
+
+    def begin(
+        self,
+        priors: np.ndarray,
+        *,
+        rule: Rule,
+        c: float,
+        discount: float,
+        seeds: np.ndarray,
+        lanes: np.ndarray | None = None,
+    ) -> None:
+        """Plant the trees.
+
+        priors: `[B, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for ties.
+        lanes: the lanes that take part; default all.
+        """
+        self.lanes = np.arange(len(self.nodes)) if lanes is None else np.asarray(lanes, np.int64)
+        self._rule, self._c, self._discount = int(rule), float(c), float(discount)
+        self._seeds = np.asarray(seeds, np.int64)
+        self._simulation = 0
+        self.actions[:] = -1
+        self._visits[:] = 0
+        _plant_all(self.trees, self.lanes, priors)
+
+    def select(self) -> tuple[np.ndarray, np.ndarray]:
+        """`(nodes [B], actions [B])`: what to try where; action -1 where nothing is to be done."""
+        _select_all(
+            self.trees, self.lanes, self._simulation, self._rule, self._c, self._seeds, self.nodes,
+            self.actions,
+        )  # fmt: skip
+        return self.nodes, self.actions
+
+    def drop(self, lanes: np.ndarray) -> None:
+        """Go on without these lanes."""
+        self.lanes = np.setdiff1d(self.lanes, lanes)
+        self.actions[lanes] = -1
+
+    def expand(
+        self,
+        rewards: np.ndarray,
+        terminals: np.ndarray,
+        rows: np.ndarray,
+        priors: np.ndarray,
+        values: np.ndarray,
+    ) -> None:
+        """Add what the simulators found, `[B]` each, and back it up.
+
+        rows: which row of `priors [n, A]` (-inf where masked) and `values [n]` belongs to a lane;
+        not looked at where the new state is terminal or nothing was tried.
+        """
+        _expand_all(
+            self.trees, self.lanes, self._simulation, self.nodes, self.actions, rewards, terminals,
+            rows, priors, values, self._discount,
+        )  # fmt: skip
+        self._simulation += 1
+
+    def result(self, return_tree: bool = False) -> SearchResult:
+        """Q_K and visits; the arrays are written anew by the next search.
+
+        Lanes that took no part have no visits, and values without a meaning.
+        """
+        _results(self.trees, self.lanes, self._rule, self._q_values, self._visits)
+        tree = self.trees if return_tree else None
+        return SearchResult(self._q_values, self._visits, self._visits > 0, tree)
 
 
 # Steps the simulators of the lanes that need it: given `nodes [B]`, `actions [B]` (-1 where nothing
@@ -284,19 +392,16 @@ def search(
     seeds: np.ndarray,
     return_tree: bool = False,
 ) -> SearchResult:
-    """Search `B` lanes in lock-step: select, step the simulators, expand, back up.
+    """Search `B` lanes with a function that steps and evaluates all of them.
 
     prior: `[B, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for ties.
     """
     lanes, num_actions = prior.shape
-    trees = allocate(lanes, budget, num_actions, prior.dtype.type)
-    _plant_all(trees, prior)
-    nodes, actions = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
-    seeds = np.asarray(seeds, np.int64)
+    trees = Search(lanes, budget, num_actions, prior.dtype.type)
+    trees.begin(prior, rule=rule, c=c, discount=discount, seeds=seeds)
+    rows = np.arange(lanes)
     for simulation in range(budget):
-        _select_all(trees, simulation, int(rule), c, seeds, nodes, actions)
+        nodes, actions = trees.select()
         rewards, terminals, priors, values = step(nodes, actions, simulation + 1)
-        _expand_all(trees, simulation, nodes, actions, rewards, terminals, priors, values, discount)
-    q_values, visits = np.zeros((lanes, num_actions)), np.zeros((lanes, num_actions), np.int64)
-    _results(trees, int(rule), q_values, visits)
-    return SearchResult(q_values, visits, visits > 0, trees if return_tree else None)
+        trees.expand(rewards, terminals, rows, priors, values)
+    return trees.result(return_tree)
