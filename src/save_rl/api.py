@@ -23,6 +23,8 @@ def train(
     seed: int | tuple[int, ...] = 0,
     resume: bool = False,
     device: str = "auto",
+    workers: int = -1,
+    step_timeout: float = 0.0,
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
     **settings: Any,
@@ -41,6 +43,8 @@ def train(
         Path(out) if out is not None else default_out(full),
         resume=resume,
         device=device,
+        workers=workers,
+        step_timeout=step_timeout,
         checkpoint_seconds=checkpoint_seconds,
         progress=progress,
     )

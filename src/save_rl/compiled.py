@@ -20,6 +20,7 @@ _config: Any = config
 _PACKAGE = Path(__file__).parent
 _KERNELS = (
     "compiled.py", "search/rules.py", "search/host.py", "envs/tightrope.py", "training/tabular.py",
+    "training/host_acting.py",
     "envs/construction/geometry.py", "envs/construction/score.py", "envs/construction/scene.py",
 )  # fmt: skip
 

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,21 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
-from save_rl.envs import check_jax_environment, is_python, make, make_all, make_simulator
+from save_rl.envs import ENVIRONMENTS, make, make_simulator, runs_on_host
 from save_rl.errors import InputError, require
 from save_rl.players import make_player
 from save_rl.players import play as play_episode
 from save_rl.report.files import write_atomically
-from save_rl.training import checkpoint
+from save_rl.training import checkpoint, device, host
 from save_rl.training.acting import choose_action, run_search
-from save_rl.training.device import Program
 from save_rl.training.devices import select_device
+from save_rl.training.loop import Program, make_program
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import read_settings
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Array, Simulator
 
-_LANES = 256
+_LANES, _HOST_LANES = 256, 64
+_PLAYERS_ONLY = ("random", "scripted")  # agents that need no search, and no network
 _MAX_STEPS = 1000  # of a test episode, in environments that say no `max_steps` of their own
 
 
@@ -72,34 +74,41 @@ def play(
 
 def tester(
     program: Program, episodes: int, budget: int
-) -> Callable[[Any, Array], tuple[Array, Array]]:
-    """A compiled test of all seeds of a program: `(params, keys) -> (returns, steps)`."""
-    s = program.settings
+) -> Callable[[Any, int], tuple[np.ndarray, np.ndarray]]:
+    """A test of all seeds of a program: `(params, number) -> (returns, steps)`.
+
+    The number draws the episodes; both results are `[seeds, episodes]`.
+    """
+    if isinstance(program, host.Program):
+        over_pool = program
+        return lambda params, number: over_pool.play(params, episodes, budget, number)
+    on_device, s = program, program.settings
 
     def one(arrays: Any, params: Any, key: Array) -> tuple[Array, Array]:
         return play(
-            program.agent, program.network(params), program.env(arrays), key,
+            on_device.agent, on_device.network(params), on_device.env(arrays), key,
             episodes=episodes, budget=budget, c=s.c, discount=s.discount,
         )  # fmt: skip
 
     compiled = jax.jit(jax.vmap(one))
-    return lambda params, keys: compiled(program.env_arrays, params, keys)
+
+    def test(params: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
+        keys = [jax.random.fold_in(jax.random.PRNGKey(seed), number) for seed in s.seeds]
+        returns, steps = compiled(on_device.env_arrays, params, jnp.stack(keys))
+        return np.asarray(returns), np.asarray(steps)
+
+    return test
 
 
 def evaluate_program(
     program: Program, params: Any, budgets: Sequence[int], episodes: int
 ) -> list[TestEpisodes]:
-    """Test all seeds of a program with these parameters `[seeds, ...]` at every budget."""
-    lanes, results = min(episodes, _LANES), []
+    """Test all seeds of a program with these parameters at every budget."""
+    lanes = episodes if isinstance(program, host.Program) else min(episodes, _LANES)
+    results = []
     for budget in budgets:
         test = tester(program, lanes, budget)
-        batches = []
-        for batch in range(-(-episodes // lanes)):
-            keys = [
-                jax.random.fold_in(jax.random.PRNGKey(seed), 2**20 + batch)
-                for seed in program.settings.seeds
-            ]
-            batches.append(test(params, jnp.stack(keys)))
+        batches = [test(params, 2**20 + batch) for batch in range(-(-episodes // lanes))]
         returns = np.concatenate([returns for returns, _ in batches], 1)[:, :episodes]
         steps = np.concatenate([steps for _, steps in batches], 1)[:, :episodes]
         results.append(TestEpisodes(budget, returns, steps))
@@ -112,42 +121,40 @@ def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
     return float(returns.mean()), float(returns.std() / np.sqrt(returns.size))
 
 
-def _load_run(folder: Path) -> tuple[Program, Any]:
-    """The program of a run and its newest parameters `[seeds, ...]`."""
-    settings = read_settings(folder, "DIR")
-    envs = make_all(settings.env, settings.seeds, **settings.env_options)
-    program = Program(settings, envs)
-    template = jax.eval_shape(program.initial, program.env_arrays, np.array(settings.seeds))
-    found = checkpoint.load_newest(folder / "checkpoints", template, warn, "DIR")
-    if found is None:
-        raise InputError(f"DIR: '{folder}' has no checkpoint yet.")
-    return program, found.state.learner.params
-
-
-def _pure_search(
-    env: str, name: str, seed: int, env_options: dict[str, Any]
+def _load_run(
+    folder: Path, target: Any, lanes: int, workers: int, step_timeout: float
 ) -> tuple[Program, Any]:
+    """The program of a run and its newest parameters, by seed."""
+    settings = read_settings(folder, "DIR")
+    program = make_program(
+        settings, target, workers=workers, step_timeout=step_timeout, test_lanes=lanes, train=False
+    )
+    try:
+        template = program.template()
+        found = checkpoint.load_newest(folder / "checkpoints", template, warn, "DIR")
+        if found is None:
+            raise InputError(f"DIR: '{folder}' has no checkpoint yet.")
+    except BaseException:
+        program.close()
+        raise
+    return program, program.params(found.state)
+
+
+def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Program, Any]:
     """A program for an agent that learns nothing; its parameters are never looked at."""
-    if get_agent(name).learns:
-        raise InputError(f"--agent: '{name}' must be trained; give the folder of its run.")
-    environment = make(env, seed, **env_options)
-    check_jax_environment(environment, env)
-    settings = TrainSettings(env=env, agent=name, seeds=(seed,), env_options=env_options)
-    program = Program(settings, [environment])
-    return program, program.initial(program.env_arrays, np.array([seed])).learner.params
+    if get_agent(settings.agent).learns:
+        raise InputError(
+            f"--agent: '{settings.agent}' must be trained; give the folder of its run."
+        )
+    program = device.Program(settings, [env])
+    return program, program.params(program.begin())
 
 
 def _play_simulator(
-    env: str,
-    agent: str,
-    seed: int,
-    options: dict[str, Any],
-    budgets: Sequence[int],
-    episodes: int,
+    sim: Simulator, settings: TrainSettings, budgets: Sequence[int], episodes: int
 ) -> list[TestEpisodes]:
     """Test an agent that learns nothing on a simulator for Python, episode by episode."""
-    sim = make_simulator(env, seed, **options)
-    results = []
+    env, agent, seed, results = settings.env, settings.agent, settings.seeds[0], []
     for budget in budgets:
         player = make_player(agent, sim, budget)
         returns, steps = np.zeros((1, episodes)), np.zeros((1, episodes), int)
@@ -183,13 +190,15 @@ def evaluate(
     env_options: dict[str, Any] | None = None,
     out: str | Path | None = None,
     device: str = "auto",
+    workers: int = -1,
+    step_timeout: float = 0.0,
 ) -> list[TestEpisodes]:
     """Test the run in a folder at every budget and write its `evaluation.csv`.
 
     With `agent`, which must be one that learns nothing, `run` is an environment instead: `uct`,
     and on simulators for Python `random` and `scripted`, which have no budget (it is written as 0).
     """
-    if agent in ("random", "scripted"):
+    if agent in _PLAYERS_ONLY:
         budgets = (0,)
     require(len(budgets) > 0, "--budgets", "()", "at least one number")
     lowest = 1 if agent == "uct" else 0
@@ -201,15 +210,29 @@ def evaluate(
     target = Path(out) if out else Path("evaluation.csv" if agent else Path(run) / "evaluation.csv")
     if out:
         target.parent.mkdir(parents=True, exist_ok=True)
-    if agent is not None and is_python(str(run)):
-        results = _play_simulator(str(run), agent, seed, options, budgets, episodes)
-    else:
-        with jax.default_device(select_device(device)):
-            if agent is None:
-                program, params = _load_run(Path(run))
-                seeds = program.settings.seeds
+    chosen = select_device(device)
+    with jax.default_device(chosen):
+        if agent is None:
+            lanes = min(episodes, _HOST_LANES)
+            program, params = _load_run(Path(run), chosen, lanes, workers, step_timeout)
+            with closing(program):
+                results = evaluate_program(program, params, budgets, episodes)
+            seeds = program.settings.seeds
+        else:
+            settings = TrainSettings(env=str(run), agent=agent, seeds=seeds, env_options=options)
+            env = make(settings.env, seed, **options)
+            if runs_on_host(env, settings.env):
+                results = _play_simulator(env, settings, budgets, episodes)
+            elif agent in _PLAYERS_ONLY:
+                twin = make_simulator(settings.env, seed, **options)
+                if settings.env not in ENVIRONMENTS:
+                    raise InputError(
+                        f"--agent: '{agent}' plays simulators for Python, and ENV '{run}' is "
+                        "written in JAX."
+                    )
+                results = _play_simulator(twin, settings, budgets, episodes)
             else:
-                program, params = _pure_search(str(run), agent, seed, options)
-            results = evaluate_program(program, params, budgets, episodes)
+                program, params = _pure_search(settings, env)
+                results = evaluate_program(program, params, budgets, episodes)
     _write(target, results, seeds)
     return results

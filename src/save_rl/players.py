@@ -112,16 +112,6 @@ def _builder(sim: Any) -> Player:
     return move
 
 
-def _rollout(sim: Simulator, move: Move, discount: float, rng: np.random.Generator) -> float:
-    """The discounted return of random actions from where a move has led."""
-    value, weight = 0.0, 1.0
-    while not move.over:
-        move = _random(sim, move.state, rng)
-        value += weight * move.reward
-        weight *= discount
-    return value
-
-
 def _uct(
     sim: Simulator,
     budget: int,
@@ -132,30 +122,11 @@ def _uct(
     discount: float = 0.99,
 ) -> Move:
     """UCT from nothing (paper, section 3.1), then the tried action with the highest value."""
-    from save_rl.search import host
-    from save_rl.search.rules import Rule
+    from save_rl import search
 
-    def prior(of: State) -> np.ndarray:
-        row = np.full((1, sim.num_actions), -np.inf, np.float32)
-        row[0, _valid_actions(sim, of)] = 0.0
-        return row
-
-    nodes = {0: state}
-    nothing = np.zeros((1, sim.num_actions), np.float32)
-
-    def step(parents: np.ndarray, actions: np.ndarray, node: int) -> Any:
-        if actions[0] < 0:  # a known end: nothing to simulate
-            return np.zeros(1), np.ones(1, bool), nothing, np.zeros(1)
-        move = _step(sim, nodes[int(parents[0])], actions[0])
-        nodes[node] = move.state
-        row = nothing if move.over else prior(move.state)
-        value = _rollout(sim, move, discount, rng)
-        return np.array([move.reward]), np.array([move.over]), row, np.array([value])
-
-    result = host.search(
-        prior(state), step, rule=Rule.UCT, budget=budget, c=c, discount=discount,
-        seeds=rng.integers(2**31, size=1),
-    )  # fmt: skip
+    result = search.uct(
+        sim, [state], budget=budget, c=c, discount=discount, seed=int(rng.integers(2**31))
+    )
     values = np.where(result.explored[0], result.q_values[0], -np.inf)
     action = int(values.argmax())
     tried, visits = int(result.explored[0].sum()), int(result.visits[0, action])

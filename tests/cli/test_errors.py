@@ -25,11 +25,11 @@ NAMES = {
     ),
     "train tightrop": (
         "ENV: there is no environment 'tightrop'; known: connecting, covering, covering-hard, "
-        "marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
+        "gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
     ),
     "watch coverin --out x.gif": (
         "ENV: there is no environment 'coverin'; known: connecting, covering, covering-hard, "
-        "marble-run, silhouette, tightrope. Did you mean 'covering'?"
+        "gym/ID, marble-run, silhouette, tightrope. Did you mean 'covering'?"
     ),
     "watch covering --agent scriptd --out x.gif": (
         "--agent: there is no agent without training 'scriptd'; known: random, scripted, uct. "
@@ -40,8 +40,8 @@ NAMES = {
     ),
     "envs covering": ("ENV: scenes need both, as in save-rl envs covering --scenes out.png."),
     "train covering": (
-        "ENV: 'covering' is a simulator for Python, and training takes JAX environments only so "
-        "far; watch, evaluate --agent and Gymnasium take it."
+        "--network: 'mlp' needs an observation that is a single array, and this environment shows "
+        "a dictionary: nodes, node_mask."
     ),
     "evaluate covering --agent save": (
         "--agent: there is no agent without training 'save'; known: random, scripted, uct."
@@ -51,7 +51,7 @@ NAMES = {
     ),
     "evaluate tightrop --agent uct --budgets 1": (
         "ENV: there is no environment 'tightrop'; known: connecting, covering, covering-hard, "
-        "marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
+        "gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
     ),
     "reproduce tightrope-tabula": (
         "REPRODUCE: there is no experiment 'tightrope-tabula'; known: tightrope-network, "
@@ -180,7 +180,7 @@ AGENTS_AND_ENVIRONMENTS = {
     ),
     f"train {BROKEN}:Branching": (
         f"ENV: '{BROKEN}:Branching' is not a JAX environment (Attempted boolean conversion of "
-        "traced array with shape bool[].)."
+        "traced array with shape bool[])."
     ),
     f"train {BROKEN}:Growing": (
         f"ENV: '{BROKEN}:Growing'.step changes the structure, shapes or types of the state."

@@ -8,8 +8,9 @@ import scipy.optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
-from save_rl.learning.exploration import EPSILON, epsilon_at_step, typical_length
+from save_rl.learning.exploration import epsilon_at_step, typical_length
 from save_rl.learning.schedules import Linear, constant
+from save_rl.training.settings import TrainSettings
 
 LONGEST = 1024
 lengths = st.integers(1, LONGEST)
@@ -121,6 +122,6 @@ def test_a_constant_schedule_never_changes():
 
 def test_epsilon_is_annealed_as_in_the_paper():
     # 1 to 0.01 over 1e4 episodes: halfway 1 - 0.99 / 2
-    assert [EPSILON.at(n) for n in (0, 5000, 10_000, 10**6)] == pytest.approx(
+    assert [TrainSettings().epsilon.at(n) for n in (0, 5000, 10_000, 10**6)] == pytest.approx(
         [1.0, 0.505, 0.01, 0.01]
     )

@@ -48,6 +48,10 @@ class Train:
     """Go on with the run in --out."""
     device: str = "auto"
     """auto, cpu or gpu."""
+    workers: int = -1
+    """Processes for simulators written in Python: -1 for one per core, 0 for none."""
+    step_timeout: float = 0.0
+    """Seconds after which a worker that does not answer is replaced; 0 waits for ever."""
     checkpoint_seconds: float = 60.0
     """Seconds between checkpoints."""
 
@@ -60,8 +64,8 @@ class Train:
         settings.check()
         out = self.out or default_out(settings)
         result = train(
-            settings, out, resume=self.resume, device=self.device,
-            checkpoint_seconds=self.checkpoint_seconds,
+            settings, out, resume=self.resume, device=self.device, workers=self.workers,
+            step_timeout=self.step_timeout, checkpoint_seconds=self.checkpoint_seconds,
         )  # fmt: skip
         last = result.metrics[-1]
         print(f"{out}: {last['episodes']:,.0f} episodes, reward {last.get('return_mean', 0):.3f}")
@@ -87,6 +91,10 @@ class Evaluate:
     """Where to write the table; default DIR/evaluation.csv (evaluation.csv with --agent)."""
     device: str = "auto"
     """auto, cpu or gpu."""
+    workers: int = -1
+    """Processes for simulators written in Python: -1 for one per core, 0 for none."""
+    step_timeout: float = 0.0
+    """Seconds after which a worker that does not answer is replaced; 0 waits for ever."""
 
     def run(self) -> None:
         from rich.console import Console
@@ -103,6 +111,8 @@ class Evaluate:
             env_options=read_options(self.env_options),
             out=self.out,
             device=self.device,
+            workers=self.workers,
+            step_timeout=self.step_timeout,
         )
         title = f"Test reward of {self.run_or_env}, {self.episodes} episodes"
         cells = {result.budget: mean_and_error(result) for result in results}

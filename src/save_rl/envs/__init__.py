@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from save_rl.errors import InputError, MissingExtra, unknown_name
@@ -22,6 +23,7 @@ class Entry(NamedTuple):
     simulator: str | None = None
 
 
+GYM = "gym/"  # and a Gymnasium id
 _CONSTRUCTION = "save_rl.envs.construction:"
 _OPTIONS = "options: difficulty, curriculum_sample, preset, sticky_penalty, masked"
 
@@ -68,9 +70,12 @@ def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     A factory that takes `seed` draws from it, so that every seed has an environment of its own;
     from any other factory they all share one.
     """
-    if env not in ENVIRONMENTS and ":" not in env:
-        raise unknown_name("environment", env, ENVIRONMENTS, "ENV")
-    factory = _factory(ENVIRONMENTS[env].factory if env in ENVIRONMENTS else env)
+    if env.startswith(GYM):
+        factory: Any = partial(_factory("save_rl.envs.from_gym:gym_simulator"), env[len(GYM) :])
+    elif env not in ENVIRONMENTS and ":" not in env:
+        raise unknown_name("environment", env, [*ENVIRONMENTS, GYM + "ID"], "ENV")
+    else:
+        factory = _factory(ENVIRONMENTS[env].factory if env in ENVIRONMENTS else env)
     parameters = inspect.signature(factory).parameters
     anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     if "seed" in options:
@@ -88,30 +93,53 @@ def make(env: str, seed: int = 0, **options: Any) -> Simulator:
     return make_all(env, (seed,), **options)[0]
 
 
-def is_python(env: str) -> bool:
-    """Whether a named environment is a simulator for Python programs alone."""
-    return env in ENVIRONMENTS and ENVIRONMENTS[env].simulator is None
-
-
 def make_simulator(env: str, seed: int = 0, **options: Any) -> Simulator:
     """Build an environment as a simulator for Python programs: NumPy in, NumPy out."""
     entry = ENVIRONMENTS.get(env)
     return make(entry.simulator if entry and entry.simulator else env, seed, **options)
 
 
-def check_jax_environment(env: Simulator, name: str) -> None:
-    """Refuse what the jitted loop can't run, in one sentence, before any work."""
-    if is_python(name):
-        raise InputError(
-            f"ENV: '{name}' is a simulator for Python, and training takes JAX environments only so "
-            "far; watch, evaluate --agent and Gymnasium take it."
-        )
-    import jax
-    import jax.numpy as jnp
+def runs_on_host(env: Simulator, name: str) -> bool:
+    """Whether an environment is a simulator for Python; false for one that is written in JAX.
 
+    Refuses what is neither, in one sentence, before any work.
+    """
     for method in ("num_actions", "reset", "step", "observe"):
         if not hasattr(env, method):
             raise InputError(f"ENV: '{name}' has no '{method}'; an environment needs it.")
+    if name in ENVIRONMENTS:
+        return ENVIRONMENTS[name].simulator is None
+    if name.startswith(GYM):
+        return True
+    not_jax = _jax_problem(env, name)
+    if not_jax is None:
+        return False
+    try:
+        shown = (state := env.reset(0), env.observe(state))
+    except Exception as error:
+        raise InputError(
+            f"ENV: '{name}' is neither a JAX environment ({_first_line(not_jax)}) nor a simulator "
+            f"for Python ({_first_line(error)}); see save-rl check {name}."
+        ) from error
+    import jax
+
+    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(shown)):
+        raise InputError(f"ENV: '{name}' is not a JAX environment ({_first_line(not_jax)}).")
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _jax_problem(env: Simulator, name: str) -> Exception | None:
+    """Why an environment can't be traced by JAX; None if it can.
+
+    What can be traced, but does not fit together, is refused.
+    """
+    import jax
+    import jax.numpy as jnp
+
     key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
     try:
         state = jax.eval_shape(env.reset, key)
@@ -119,8 +147,7 @@ def check_jax_environment(env: Simulator, name: str) -> None:
         after, reward, terminated, truncated = jax.eval_shape(env.step, state, action)
         observation = jax.eval_shape(env.observe, state)
     except Exception as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"ENV: '{name}' is not a JAX environment ({first}).") from error
+        return error
 
     def kinds(tree: Any) -> Any:
         return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
@@ -138,3 +165,4 @@ def check_jax_environment(env: Simulator, name: str) -> None:
             )
     if not hasattr(observation, "shape"):
         raise InputError(f"ENV: '{name}'.observe must return a single array.")
+    return None

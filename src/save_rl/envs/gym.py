@@ -1,12 +1,13 @@
-"""Our simulators as Gymnasium environments.
+"""Our simulators as Gymnasium environments, and Gymnasium environments as simulators.
 
-Importing this module registers them:
+Importing this module registers ours:
 
     import gymnasium
     import save_rl.envs.gym
     env = gymnasium.make("save_rl/Tightrope-v0")
 
-`gymnasium.make("save_rl.envs.gym:save_rl/Tightrope-v0")` does both at once.
+`gymnasium.make("save_rl.envs.gym:save_rl/Tightrope-v0")` does both at once. `from_gymnasium` goes
+the other way.
 """
 
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from save_rl.envs.from_gym import from_gymnasium as from_gymnasium
 from save_rl.envs.tightrope import tightrope_simulator
 from save_rl.types import Simulator
 

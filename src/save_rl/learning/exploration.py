@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.learning.schedules import Linear
 from save_rl.types import Array
 
-EPSILON = Linear(1.0, 0.01, 1e4)  # paper A.1
 _LONGEST = 1024  # episodes longer than this are explored as if they had this length
 _HARMONIC = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, _LONGEST + 1))]).astype(np.float32)
 

@@ -1,8 +1,8 @@
 """Networks: observations in, one number per action out (and a value where an agent needs it)."""
 
+from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,18 +14,25 @@ from save_rl.types import Simulator
 NETWORKS = ("mlp", "table")
 
 
-def make_network(name: str, env: Simulator, key: Any, value_head: bool = False) -> Any:
-    """A fresh network for a JAX environment's observations and actions."""
+def network_maker(
+    name: str, observation: Any, env: Simulator, value_head: bool = False
+) -> Callable[[Any], Any]:
+    """What makes a fresh network for an environment from a JAX key.
+
+    observation: an example, or its shape and type.
+    """
     require(name in NETWORKS, "--network", repr(name), " or ".join(map(repr, NETWORKS)))
-    observation = jax.eval_shape(lambda k: env.observe(env.reset(k)), key)
     if not hasattr(observation, "shape"):
-        raise InputError("--network: the environment's observe() must return a single array.")
+        raise InputError(
+            f"--network: '{name}' needs an observation that is a single array, and this "
+            f"environment shows a dictionary: {', '.join(observation)}."
+        )
     if name == "mlp":
         features = int(np.prod(observation.shape))
-        return MLPNetwork(features, env.num_actions, key, value_head)
-    states = getattr(env, "num_states", None)
+        return lambda key: MLPNetwork(features, env.num_actions, key, value_head)
+    states: Any = getattr(env, "num_states", None)
     if states is None or observation.shape or not jnp.issubdtype(observation.dtype, jnp.integer):
         raise InputError(
             "--network: 'table' needs an environment with num_states and integer observations."
         )
-    return TableNetwork(states, env.num_actions, value_head)
+    return lambda key: TableNetwork(states, env.num_actions, value_head)

@@ -2,20 +2,63 @@
 
     result = save_rl.search.save(env, states, q_function, budget=10)
 
-`states` are states of `B` lanes of a JAX environment, with a leading axis. `search.device` has the
-jittable function behind these calls; `search.host` has the kernels for simulators that are not
-written in JAX.
+`states` are the states of `B` lanes: of a JAX environment with a leading axis, of a simulator for
+Python a list. `search.device` has the jittable function behind the first, `search.simulators` and
+the kernels of `search.host` the second. `search.draw` shows the tree that was searched.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from save_rl.types import Array, Evaluator, SearchResult, Simulator
+from save_rl.types import Array, Evaluator, SearchResult, Simulator, State
 
 if TYPE_CHECKING:
     from save_rl.search.rules import Rule
+    from save_rl.search.simulators import Evaluate
 
 __all__ = ["save", "uct", "puct"]
+
+
+def _search_list(
+    simulator: Simulator,
+    states: list[State],
+    evaluate: "Evaluate | None",
+    rule: "Rule",
+    seed: int,
+    *,
+    budget: int,
+    c: float,
+    discount: float,
+    return_tree: bool,
+    noise: float = 0.0,
+) -> SearchResult:
+    """Search from states of a simulator for Python."""
+    import numpy as np
+
+    from save_rl.envs.pool import Pool
+    from save_rl.search.host import mix_noise_all
+    from save_rl.search.simulators import LaneSearch
+
+    pool = Pool([simulator], [(0, len(states))])
+    for lane, state in enumerate(states):
+        pool.place(lane, state)
+    ties, luck = np.random.default_rng(seed).integers(2**32, size=(2, len(states)), dtype=np.uint32)
+
+    def mix(priors: Array, lanes: Array) -> None:
+        mix_noise_all(luck[lanes], noise, priors)
+
+    return LaneSearch(pool, [0], budget).run(
+        evaluate, rule=rule, c=c, discount=discount, seeds=ties, return_tree=return_tree,
+        noise=mix if noise > 0 else None,
+    )  # fmt: skip
+
+
+def _masked(values: Array, mask: Array) -> Array:
+    """Values `[n, A]` of NumPy, -inf where masked; a mask of width 0 allows everything."""
+    import numpy as np
+
+    values = np.asarray(values, np.float32)
+    return values if mask.shape[1] == 0 else np.where(mask, values, np.float32(-np.inf))
 
 
 def _search(
@@ -47,16 +90,24 @@ def save(
 
     q_function: maps observations `[B, ...]` to Qθ `[B, A]`.
     """
+    from save_rl.search.rules import Rule
+
+    options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
+    if isinstance(states, list):
+
+        def look(observation: Any, mask: Array) -> tuple[Array, Array]:
+            q = _masked(q_function(observation), mask)
+            return q, q.max(-1)
+
+        return _search_list(env, states, look, Rule.SAVE, seed, **options)
     import jax
 
     from save_rl.search.lanes import apply_mask, masks
-    from save_rl.search.rules import Rule
 
     def evaluate(nodes: Any, key: Array) -> tuple[Array, Array]:
         q = apply_mask(q_function(jax.vmap(env.observe)(nodes)), masks(env, nodes))
         return q, q.max(-1)
 
-    options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
     return _search(env, states, evaluate, Rule.SAVE, seed, **options)
 
 
@@ -71,17 +122,20 @@ def uct(
     return_tree: bool = False,
 ) -> SearchResult:
     """UCT without a prior (section 3.1); new states are valued by a random rollout."""
+    from save_rl.search.rules import Rule
+
+    options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
+    if isinstance(states, list):
+        return _search_list(env, states, None, Rule.UCT, seed, **options)
     import jax.numpy as jnp
 
     from save_rl.search.lanes import apply_mask, masks, rollouts
-    from save_rl.search.rules import Rule
 
     def evaluate(nodes: Any, key: Array) -> tuple[Array, Array]:
         mask = masks(env, nodes)
         prior = apply_mask(jnp.zeros((mask.shape[0], env.num_actions)), mask)
         return prior, rollouts(env, nodes, discount, key)
 
-    options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
     return _search(env, states, evaluate, Rule.UCT, seed, **options)
 
 
@@ -102,16 +156,28 @@ def puct(
     policy_value: maps observations `[B, ...]` to policy logits `[B, A]` and values `[B]`.
     noise: share of Dirichlet noise at the root; 0.25 while training, 0 otherwise.
     """
+    from save_rl.search.rules import Rule
+
+    options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
+    if isinstance(states, list):
+        import numpy as np
+
+        def look(observation: Any, mask: Array) -> tuple[Array, Array]:
+            logits, value = policy_value(observation)
+            logits = _masked(logits, mask)
+            weights = np.exp(logits - logits.max(-1, keepdims=True))
+            policy = weights / weights.sum(-1, keepdims=True)
+            return np.where(logits > -np.inf, policy, -np.inf), np.asarray(value)
+
+        return _search_list(env, states, look, Rule.PUCT, seed, noise=noise, **options)
     import jax
     import jax.numpy as jnp
 
     from save_rl.search.lanes import apply_mask, masks
-    from save_rl.search.rules import Rule
 
     def evaluate(nodes: Any, key: Array) -> tuple[Array, Array]:
         logits, value = policy_value(jax.vmap(env.observe)(nodes))
         logits = apply_mask(logits, masks(env, nodes))
         return jnp.where(logits > -jnp.inf, jax.nn.softmax(logits), -jnp.inf), value
 
-    options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
     return _search(env, states, evaluate, Rule.PUCT, seed, noise=noise, **options)

@@ -25,6 +25,7 @@ _exploration = njit(rules.exploration)
 _priority = njit(rules.tie_priority)
 _SAVE, _PUCT = int(Rule.SAVE), int(Rule.PUCT)
 _RANKED = 4
+_STICKS = 64
 
 
 class Trees(NamedTuple):
@@ -255,9 +256,47 @@ def root_result(trees, lane, rule, q_values, visits):
 
 
 @njit
-def _plant_all(trees, lanes, priors):
+def nth(valid, n):
+    """The index of the n-th true entry."""
+    for a in range(valid.shape[0]):
+        if valid[a]:
+            if n == 0:
+                return a
+            n -= 1
+    return -1
+
+
+@njit
+def mix_noise(policy, share, out):
+    """Mix Dirichlet(1/n) noise over n unmasked actions into a policy; sticks as in `search.device`.
+
+    Masked actions are -inf.
+    """
+    valid = policy > -np.inf
+    n = valid.sum()
+    everything = n == policy.shape[0]
+    for a in range(policy.shape[0]):
+        out[a] = (1 - share) * policy[a]
+    left = share
+    for _ in range(_STICKS):
+        cut = left * np.random.random()
+        pick = np.random.randint(n)
+        out[pick if everything else nth(valid, pick)] += cut
+        left -= cut
+
+
+@njit
+def mix_noise_all(seeds, share, policies):
+    """`mix_noise` in every row `[B, A]`, in place."""
+    for lane in range(policies.shape[0]):
+        np.random.seed(seeds[lane])
+        mix_noise(policies[lane], share, policies[lane])
+
+
+@njit
+def _plant_all(trees, lanes, rows, priors):
     for lane in lanes:
-        plant(trees, lane, priors[lane])
+        plant(trees, lane, priors[rows[lane]])
 
 
 @njit
@@ -298,15 +337,24 @@ class Search:
     `begin`, then for every simulation `select` and `expand`, then `result`. Between the two the
     caller steps its simulators and evaluates the new states, in any way it likes. Lanes that take
     no part cost nothing.
+
+    out: where `result` writes, `(q_values [B, A], visits [B, A])`; default arrays of its own.
     """
 
-    def __init__(self, lanes: int, budget: int, num_actions: int, dtype: type = np.float32):
+    def __init__(
+        self,
+        lanes: int,
+        budget: int,
+        num_actions: int,
+        dtype: type = np.float32,
+        out: tuple[np.ndarray, np.ndarray] | None = None,
+    ):
         self.budget = budget
         self.trees = allocate(lanes, budget, num_actions, dtype)
         self.nodes = np.zeros(lanes, np.int64)
         self.actions = np.full(lanes, -1, np.int64)
-        self._q_values = np.zeros((lanes, num_actions), dtype)
-        self._visits = np.zeros((lanes, num_actions), np.int32)
+        shape = (lanes, num_actions)
+        self._q_values, self._visits = out or (np.zeros(shape, dtype), np.zeros(shape, np.int32))
 
     def begin(
         self,
@@ -317,19 +365,21 @@ class Search:
         discount: float,
         seeds: np.ndarray,
         lanes: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
     ) -> None:
         """Plant the trees.
 
-        priors: `[B, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for ties.
-        lanes: the lanes that take part; default all.
+        priors: `[n, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for ties.
+        lanes: the lanes that take part; default all. rows: `[B]`, which row of `priors` belongs to
+        a lane; default its own number.
         """
-        self.lanes = np.arange(len(self.nodes)) if lanes is None else np.asarray(lanes, np.int64)
+        everything = np.arange(len(self.nodes))
+        self.lanes = everything if lanes is None else np.asarray(lanes, np.int64)
         self._rule, self._c, self._discount = int(rule), float(c), float(discount)
         self._seeds = np.asarray(seeds, np.int64)
         self._simulation = 0
         self.actions[:] = -1
-        self._visits[:] = 0
-        _plant_all(self.trees, self.lanes, priors)
+        _plant_all(self.trees, self.lanes, everything if rows is None else rows, priors)
 
     def select(self) -> tuple[np.ndarray, np.ndarray]:
         """`(nodes [B], actions [B])`: what to try where; action -1 where nothing is to be done."""
@@ -366,7 +416,7 @@ class Search:
     def result(self, return_tree: bool = False) -> SearchResult:
         """Q_K and visits; the arrays are written anew by the next search.
 
-        Lanes that took no part have no visits, and values without a meaning.
+        Lanes that took no part are left as they are.
         """
         _results(self.trees, self.lanes, self._rule, self._q_values, self._visits)
         tree = self.trees if return_tree else None

@@ -22,13 +22,19 @@ def evaluator(agent: Agent, network: Any, env: Simulator, discount: float) -> Ev
             prior = apply_mask(jnp.zeros((lanes, env.num_actions)), mask)
             return prior, rollouts(env, states, discount, key)
         head, value = network(jax.vmap(env.observe)(states))
-        head = apply_mask(head, mask)
-        if agent.prior == "q":
-            return head, jnp.max(head, -1)
-        policy = jnp.where(head > -jnp.inf, jax.nn.softmax(head), -jnp.inf)
-        return policy, value if agent.prior == "policy" else jnp.max(head, -1)
+        return judge(agent, head, value, mask)
 
     return evaluate
+
+
+def judge(agent: Agent, head: Array, value: Array | None, mask: Array) -> tuple[Array, Array]:
+    """Prior `[B, A]` and value `[B]` of states, from what the network says about them."""
+    head = apply_mask(head, mask)
+    highest = jnp.max(head, -1)
+    if agent.prior == "q":
+        return head, highest
+    policy = jnp.where(head > -jnp.inf, jax.nn.softmax(head), -jnp.inf)
+    return policy, highest if value is None else value
 
 
 def run_search(

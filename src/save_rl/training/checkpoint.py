@@ -95,7 +95,11 @@ def _load(path: Path, template: Any) -> Checkpoint:
         leaves = []
         for name, expected in named.items():
             array = arrays[name]
-            if array.shape != expected.shape or array.dtype != expected.dtype:
+            fits = len(array.shape) == len(expected.shape) and all(
+                wanted in (size, -1)
+                for size, wanted in zip(array.shape, expected.shape, strict=True)
+            )
+            if not fits or array.dtype != expected.dtype:
                 raise ValueError(f"{name} has another shape or type")
             leaves.append(array)
     return Checkpoint(jax.tree.unflatten(jax.tree.structure(template), leaves), manifest)
@@ -106,7 +110,8 @@ def load_newest(
 ) -> Checkpoint | None:
     """The newest readable checkpoint; None if there never was one.
 
-    template: arrays or shapes of the state that is expected. option: for the error message.
+    template: arrays or shapes of the state that is expected; a size of -1 is any. option: for the
+    error message.
     """
     found = numbers(folder)
     for number in reversed(found):

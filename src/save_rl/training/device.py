@@ -12,39 +12,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from save_rl.agents import Agent, get_agent
 from save_rl.errors import InputError
-from save_rl.learning import losses, replay
-from save_rl.learning.exploration import EPSILON, epsilon_at_step, typical_length
+from save_rl.learning import replay
+from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.replay import Replay, Transition
-from save_rl.networks import make_network
-from save_rl.search.lanes import apply_mask, masks
+from save_rl.networks import network_maker
+from save_rl.search.lanes import masks
 from save_rl.training.acting import choose_action, run_search
+from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
+from save_rl.training.learner import Learner, Learning, is_array
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Array, Simulator
-
-
-class Stats(NamedTuple):
-    """Sums since the last line of metrics, per seed."""
-
-    steps: Array
-    episodes: Array
-    return_sum: Array
-    return_min: Array
-    return_max: Array
-    loss_q: Array
-    loss_a: Array
-    updates: Array
-
-
-class Learner(NamedTuple):
-    """What learning changes. `params` are the arrays of the network."""
-
-    params: Any
-    target: Any
-    optimiser: Any
 
 
 class SeedState(NamedTuple):
@@ -63,14 +43,8 @@ class SeedState(NamedTuple):
     stats: Stats
 
 
-def no_stats() -> Stats:
-    none, zero = jnp.zeros((), jnp.int32), jnp.zeros(())
-    return Stats(none, none, zero, zero + jnp.inf, zero - jnp.inf, zero, zero, none)
-
-
-def is_array(x: Any) -> bool:
-    """Arrays of an environment or network that differ between seeds."""
-    return isinstance(x, (jax.Array, np.ndarray, np.generic))
+def _key_shape() -> Any:
+    return jax.eval_shape(lambda: jax.random.PRNGKey(0))
 
 
 def stack_envs(envs: list[Simulator]) -> tuple[Any, Any]:
@@ -95,11 +69,10 @@ class Program:
         self.settings = settings
         self.agent: Agent = get_agent(settings.agent)
         self.env_arrays, self._env_static = stack_envs(envs)
-        value_head = self.agent.prior == "policy"
-        self._value_head = value_head
-        network = make_network(settings.network, envs[0], jax.random.PRNGKey(0), value_head)
-        self._network_static = eqx.partition(network, is_array)[1]
-        self.optimiser = optax.adam(settings.learning_rate)  # paper A.1, TensorFlow's defaults
+        seen = jax.eval_shape(lambda key: envs[0].observe(envs[0].reset(key)), _key_shape())
+        make = network_maker(settings.network, seen, envs[0], self.agent.prior == "policy")
+        self.learning = Learning(self.agent, settings, make)
+        self.network = self.learning.network
         self.chunk: Callable[..., SeedState] = jax.jit(
             jax.vmap(self._chunk, in_axes=(0, 0, None, None)),
             donate_argnums=1,
@@ -107,21 +80,58 @@ class Program:
         )
         self.initial: Callable[..., SeedState] = jax.jit(jax.vmap(self._initial))
         self.forget_stats: Callable[..., SeedState] = jax.jit(
-            lambda state: state._replace(stats=jax.vmap(lambda _: no_stats())(state.steps)),
+            lambda state: state._replace(stats=jax.vmap(lambda _: no_stats(jnp))(state.steps)),
             donate_argnums=0,
         )
 
     def env(self, arrays: Any) -> Simulator:
         return eqx.combine(arrays, self._env_static)
 
-    def network(self, params: Any) -> Any:
-        return eqx.combine(params, self._network_static)
+    def begin(self) -> SeedState:
+        """All seeds before their first lock-step."""
+        return self.initial(self.env_arrays, np.array(self.settings.seeds))
+
+    def advance(self, state: SeedState, step: int) -> SeedState:
+        """A chunk of lock-steps; `step` were made before. What is given is used up."""
+        return self.chunk(self.env_arrays, state, step, self.settings.episodes)
+
+    def restore(self, state: SeedState) -> SeedState:
+        """A state as a checkpoint gives it, ready to go on."""
+        return jax.tree.map(jnp.asarray, state)
+
+    def template(self) -> Any:
+        """Names, shapes and types of the arrays of a checkpoint."""
+        return jax.eval_shape(self.begin)
+
+    def snapshot(self, state: SeedState) -> SeedState:
+        """What a checkpoint holds."""
+        return state
+
+    def counters(self, state: SeedState) -> Counters:
+        """What has been done so far."""
+        s = self.settings
+        simulations = s.budget if self.agent.search is not None else 0
+        env_steps = np.asarray(state.steps, np.int64) * s.lanes
+        return Counters(
+            episodes=np.asarray(state.episodes),
+            env_steps=env_steps,
+            simulator_steps=env_steps * simulations,
+            updates=np.asarray(state.updates),
+            length=np.asarray(state.length),
+            restarts=np.zeros_like(env_steps),
+            stats=jax.tree.map(np.asarray, state.stats),
+        )
+
+    def params(self, state: SeedState) -> Any:
+        """Parameters of the networks, `[seeds, ...]`."""
+        return state.learner.params
+
+    def close(self) -> None:
+        """Nothing is left open."""
 
     def _initial(self, env_arrays: Any, seed: Array) -> SeedState:
         s, env = self.settings, self.env(env_arrays)
         key, network_key, reset_key = jax.random.split(jax.random.PRNGKey(seed), 3)
-        network = make_network(s.network, env, network_key, self._value_head)
-        params = eqx.partition(network, is_array)[0]
         states = jax.vmap(env.reset)(jax.random.split(reset_key, s.lanes))
         observation = jax.vmap(env.observe)(states)
         width = env.num_actions if self.agent.amortization_loss != "none" else 0
@@ -145,9 +155,9 @@ class Program:
             episodes=jnp.zeros((), jnp.int32),
             steps=jnp.zeros((), jnp.int32),
             updates=jnp.zeros((), jnp.int32),
-            learner=Learner(params, params, self.optimiser.init(params)),
+            learner=self.learning.initial(network_key),
             replay=replay.empty(example, s.replay),
-            stats=no_stats(),
+            stats=no_stats(jnp),
         )
 
     def _chunk(self, env_arrays: Any, state: SeedState, step: Array, episodes: Array) -> SeedState:
@@ -182,7 +192,7 @@ class Program:
             agent, self.network(state.learner.params), env, before, rule=agent.search,
             budget=s.budget, c=s.c, discount=s.discount, key=search_key, noise=agent.root_noise,
         )  # fmt: skip
-        epsilon = epsilon_at_step(EPSILON.at(state.episodes), state.episode_step, state.length)
+        epsilon = epsilon_at_step(s.epsilon.at(state.episodes), state.episode_step, state.length)
         actions = jax.vmap(choose_action, (None, 0, 0, 0))(
             agent, result, epsilon, jax.random.split(action_key, s.lanes)
         )
@@ -210,101 +220,17 @@ class Program:
         def restart(new: Array, old: Array) -> Array:
             return jnp.where(over.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(old.dtype)
 
-        episode_return = state.episode_return + reward
-        episode_step = state.episode_step + 1
-        finished = jnp.sum(over, dtype=jnp.int32)
-        mean_length = jnp.sum(jnp.where(over, episode_step, 0)) / jnp.maximum(finished, 1)
-        stats = state.stats
-        stats = stats._replace(
-            steps=stats.steps + 1,
-            episodes=stats.episodes + finished,
-            return_sum=stats.return_sum + jnp.sum(jnp.where(over, episode_return, 0.0)),
-            return_min=jnp.minimum(
-                stats.return_min, jnp.min(jnp.where(over, episode_return, jnp.inf))
-            ),
-            return_max=jnp.maximum(
-                stats.return_max, jnp.max(jnp.where(over, episode_return, -jnp.inf))
-            ),
-        )
-        state = state._replace(
-            env_states=jax.tree.map(restart, fresh, after),
-            episode_step=jnp.where(over, 0, episode_step),
-            episode_return=jnp.where(over, 0.0, episode_return),
-            length=typical_length(state.length, finished, mean_length),
-            episodes=state.episodes + finished,
-            steps=state.steps + 1,
-            stats=stats,
-        )
-        return state, transitions, over
-
-    def _loss(
-        self, params: Any, batch: Transition, targets: Array, weights: Array, betas: Any
-    ) -> tuple[Array, tuple[Array, Array]]:
-        """`β_Q L_Q + β_A L_A` on one batch `[N, ...]`, and both terms."""
-        head, value = self.network(params)(batch.observation)
-        head = apply_mask(head, batch.mask)
-        agent = self.agent
-        loss_q = loss_a = jnp.zeros(targets.shape)
-        if agent.value_loss == "td":
-            loss_q = jax.vmap(losses.td_loss)(head, batch.action, targets)
-        elif agent.value_loss == "return":
-            loss_q = jax.vmap(losses.return_loss)(value, targets)
-        if agent.amortization_loss == "cross-entropy":
-            loss_a = jax.vmap(losses.amortization_loss)(head, batch.target)
-        elif agent.amortization_loss == "l2":
-            loss_a = jax.vmap(losses.l2_amortization_loss)(head, batch.target)
-        elif agent.amortization_loss == "visits":
-            loss_a = jax.vmap(losses.cross_entropy)(head, batch.target)
-        mean_q, mean_a = jnp.sum(weights * loss_q), jnp.sum(weights * loss_a)
-        return betas[0] * mean_q + betas[1] * mean_a, (mean_q, mean_a)
+        state = count_step(state, reward, over, 1, jnp)
+        return state._replace(env_states=jax.tree.map(restart, fresh, after)), transitions, over
 
     def learn(self, state: SeedState, key: Array, step: Array) -> SeedState:
-        """The updates after lock-step `step`.
-
-        All batches are drawn at once, and the target network, which rests until the end of the
-        lock-step, sees them in one pass.
-        """
-        s, agent = self.settings, self.agent
+        """The updates after lock-step `step`."""
+        s = self.settings
         shape = (s.updates_per_step, s.batch)
         batches, returns, finished = replay.sample(state.replay, key, step, s.replay, shape)
-        weights = jnp.full(shape, 1.0 / s.batch)
-        if agent.value_loss == "return":
-            targets = returns
-            weights = finished / jnp.maximum(jnp.sum(finished, -1, keepdims=True), 1)
-        else:
-            flat = batches.next_observation.reshape(-1, *batches.next_observation.shape[2:])
-            next_q, _ = self.network(state.learner.target)(flat)
-            next_q = apply_mask(next_q.reshape(*shape, -1), batches.next_mask)
-            targets = jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
-        betas = (agent.beta_q.at(state.episodes), agent.beta_a.at(state.episodes))
         active = (step + 1) * s.lanes >= s.min_replay
-
-        def update(carry, inputs):
-            params, optimiser = carry
-            (_, terms), gradient = jax.value_and_grad(self._loss, has_aux=True)(
-                params, *inputs, betas
-            )
-            changes, new_optimiser = self.optimiser.update(gradient, optimiser)
-            changed = (optax.apply_updates(params, changes), new_optimiser)
-            kept = jax.tree.map(lambda new, old: jnp.where(active, new, old), changed, carry)
-            return kept, terms
-
-        learner = state.learner
-        (params, optimiser), (loss_q, loss_a) = jax.lax.scan(
-            update, (learner.params, learner.optimiser), (batches, targets, weights)
+        learner, loss_q, loss_a = self.learning.updates(
+            state.learner, batches, returns, finished, state.episodes, step, active
         )
-        # Counted from the first lock-step, so that the moment is the same for all seeds.
-        made = (step + 1) * s.updates_per_step
-        copy = (made // s.target_period) != ((made - s.updates_per_step) // s.target_period)
-        target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), params, learner.target)
-        stats = state.stats
-        stats = stats._replace(
-            loss_q=stats.loss_q + active * jnp.sum(loss_q),
-            loss_a=stats.loss_a + active * jnp.sum(loss_a),
-            updates=stats.updates + active * s.updates_per_step,
-        )
-        return state._replace(
-            learner=Learner(params, target, optimiser),
-            updates=state.updates + active * s.updates_per_step,
-            stats=stats,
-        )
+        state = count_updates(state, active * s.updates_per_step, loss_q, loss_a)
+        return state._replace(learner=learner)

@@ -2,25 +2,27 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from save_rl.envs import check_jax_environment, make_all
-from save_rl.errors import Interrupted, RunError
-from save_rl.learning.exploration import EPSILON
+from save_rl.envs import make_all, runs_on_host
+from save_rl.envs.pool import Source, usable_cores
+from save_rl.errors import Interrupted, RunError, require
 from save_rl.report.plots import curve_figure
-from save_rl.training import checkpoint
-from save_rl.training.device import Program, SeedState
+from save_rl.training import checkpoint, host
+from save_rl.training import device as device_loop
 from save_rl.training.devices import compiler_options, select_device
 from save_rl.training.interrupt import StopOnSignal
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import RunDirectory
 from save_rl.training.settings import TrainSettings
+
+Program = device_loop.Program | host.Program
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class TrainResult:
 
     path: Path
     program: Program
-    state: SeedState
+    state: Any
     metrics: list[dict[str, float]]
 
 
@@ -47,7 +49,7 @@ class _Run:
 
     def __init__(self, settings: TrainSettings, program: Program, folder: RunDirectory):
         self.settings, self.program, self.folder = settings, program, folder
-        self.state: SeedState = program.initial(program.env_arrays, np.array(settings.seeds))
+        self.state: Any = program.begin()
         self.chunks = 0
         self.before = 0.0  # seconds of earlier sittings
         self.started = time.monotonic()
@@ -66,36 +68,42 @@ class _Run:
 
     def restore(self) -> None:
         """Go on from the newest checkpoint, or from the start if none was made."""
-        found = checkpoint.load_newest(self.folder.checkpoints, self.state, warn, "--resume")
+        template = self.program.template()
+        found = checkpoint.load_newest(self.folder.checkpoints, template, warn, "--resume")
         self.folder.cut_metrics(found.manifest["metrics_bytes"] if found else None)
         if found:
-            self.state = jax.tree.map(jnp.asarray, found.state)
+            self.state = self.program.restore(found.state)
             self.chunks = found.manifest["number"]
             self.before = found.manifest["time_s"]
 
     def save(self) -> None:
         manifest = {"metrics_bytes": self.folder.metrics_size(), "time_s": self.seconds()}
-        checkpoint.save(self.folder.checkpoints, self.chunks, self.state, manifest)
+        arrays = self.program.snapshot(self.state)
+        checkpoint.save(self.folder.checkpoints, self.chunks, arrays, manifest)
         self.saved_at = time.monotonic()
 
     def seconds(self) -> float:
         return self.before + time.monotonic() - self.started
 
     def finished(self) -> bool:
-        return bool(np.all(np.asarray(self.state.episodes) >= self.settings.episodes))
+        return self.episodes() >= self.settings.episodes
+
+    def episodes(self) -> int:
+        """Episodes of the seed that has had fewest."""
+        return int(self.program.counters(self.state).episodes.min())
+
+    def simulations(self) -> int:
+        """Steps that simulators have made for searches."""
+        return int(self.program.counters(self.state).simulator_steps.sum())
 
     def chunk(self) -> None:
         """One compiled call, then the look at the losses that stops a run gone wrong."""
         step = self.chunks * self.settings.chunk
-        self.state = self.program.chunk(
-            self.program.env_arrays, self.state, step, self.settings.episodes
-        )
+        self.state = self.program.advance(self.state, step)
         self.chunks += 1
-        for name, loss in (
-            ("loss_q", self.state.stats.loss_q),
-            ("loss_a", self.state.stats.loss_a),
-        ):
-            bad = ~np.isfinite(np.asarray(loss))
+        stats = self.program.counters(self.state).stats
+        for name, loss in (("loss_q", stats.loss_q), ("loss_a", stats.loss_a)):
+            bad = ~np.isfinite(loss)
             if bad.any():
                 seed = self.settings.seeds[int(np.argmax(bad))]
                 raise RunError(
@@ -106,39 +114,37 @@ class _Run:
 
     def log(self) -> list[dict[str, Any]]:
         """Write a line of metrics per seed that moved since the last one."""
-        s, state = self.settings, self.state
-        stats, seconds, rows = jax.tree.map(np.asarray, state.stats), self.seconds(), []
-        done = np.asarray(state.episodes, np.float64)
+        s, seconds, rows = self.settings, self.seconds(), []
+        done = self.program.counters(self.state)
+        stats = done.stats
         tests = None
         if self._test is not None:
-            keys = jnp.stack(
-                [jax.random.fold_in(jax.random.PRNGKey(seed), self.chunks) for seed in s.seeds]
-            )
-            tests = np.asarray(self._test(self.state.learner.params, keys)[0])
+            tests = self._test(self.program.params(self.state), self.chunks)[0]
         agent = self.program.agent
-        simulations = s.budget if agent.search is not None else 0
         for i, seed in enumerate(s.seeds):
             if stats.steps[i] == 0:
                 continue
             episodes, updates = int(stats.episodes[i]), max(int(stats.updates[i]), 1)
-            env_steps = int(state.steps[i]) * s.lanes
+            so_far = float(done.episodes[i])
+            beta_q, beta_a = self.program.learning.betas(so_far)
             rows.append(
                 {
                     "time_s": round(seconds, 3),
-                    "episodes": int(state.episodes[i]),
-                    "env_steps": env_steps,
-                    "simulator_steps": env_steps * simulations,
-                    "updates": int(state.updates[i]),
+                    "episodes": int(done.episodes[i]),
+                    "env_steps": int(done.env_steps[i]),
+                    "simulator_steps": int(done.simulator_steps[i]),
+                    "updates": int(done.updates[i]),
                     "return_mean": float(stats.return_sum[i]) / episodes if episodes else "",
                     "return_min": float(stats.return_min[i]) if episodes else "",
                     "return_max": float(stats.return_max[i]) if episodes else "",
                     "loss_q": float(stats.loss_q[i]) / updates,
                     "loss_a": float(stats.loss_a[i]) / updates,
-                    "epsilon": 0.0 if agent.act == "visits" else float(EPSILON.at(done[i])),
-                    "beta_q": float(agent.beta_q.at(done[i])),
-                    "beta_a": float(agent.beta_a.at(done[i])),
-                    "episode_length": float(state.length[i]),
+                    "epsilon": 0.0 if agent.act == "visits" else float(s.epsilon.at(so_far)),
+                    "beta_q": float(beta_q),
+                    "beta_a": float(beta_a),
+                    "episode_length": float(done.length[i]),
                     "test_return": "" if tests is None else float(tests[i].mean()),
+                    "restarts": int(done.restarts[i]),
                     "seed": seed,
                 }
             )
@@ -175,56 +181,86 @@ def _finish(run: _Run, draw: bool) -> TrainResult:
     return TrainResult(run.folder.path, run.program, run.state, metrics)
 
 
+def make_program(
+    settings: TrainSettings,
+    target: Any,
+    *,
+    workers: int = -1,
+    step_timeout: float = 0.0,
+    test_lanes: int = 0,
+    train: bool = True,
+) -> Program:
+    """What runs these settings: in JAX where the environment is, over a pool of simulators else.
+
+    target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes for tests of
+    simulators. Without `train`, there are no others.
+    """
+    require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
+    require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
+    envs = make_all(settings.env, settings.seeds, **settings.env_options)
+    if not runs_on_host(envs[0], settings.env):
+        return device_loop.Program(settings, envs, compiler_options(target))
+    count = usable_cores() if workers < 0 else workers
+    if count == 1 and workers < 0:
+        count = 0
+    require(
+        step_timeout == 0 or count > 0, "--step-timeout", step_timeout,
+        "0 without worker processes: nobody could end a simulator that hangs",
+    )  # fmt: skip
+    sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
+    return host.Program(
+        settings, envs, sources, workers=min(count, settings.lanes), timeout=step_timeout,
+        test_lanes=test_lanes, train=train, warn=warn,
+    )  # fmt: skip
+
+
 def train(
     settings: TrainSettings,
     out: Path,
     *,
     resume: bool = False,
     device: str = "auto",
+    workers: int = -1,
+    step_timeout: float = 0.0,
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
     label: str | None = None,
 ) -> TrainResult:
-    """Train all seeds of `settings` and leave a run directory in `out`."""
+    """Train all seeds of `settings` and leave a run directory in `out`.
+
+    workers, step_timeout: for simulators written in Python, see `make_program`.
+    """
     settings.check()
     target = select_device(device)
-    envs = make_all(settings.env, settings.seeds, **settings.env_options)
-    check_jax_environment(envs[0], settings.env)
-    with jax.default_device(target), StopOnSignal() as stop:
-        program = Program(settings, envs, compiler_options(target))
+    with jax.default_device(target), StopOnSignal() as stop, ExitStack() as stack:
+        program = make_program(
+            settings, target, workers=workers, step_timeout=step_timeout,
+            test_lanes=min(settings.test_episodes, settings.lanes),
+        )  # fmt: skip
+        stack.callback(program.close)
         open_run = RunDirectory.resume if resume else RunDirectory.create
         folder = open_run(out, settings, str(target))
-        simulations = settings.budget if program.agent.search is not None else 0
+        stack.callback(folder.close)
         run = _Run(settings, program, folder)
-        try:
-            if resume:
-                run.restore()
-            elif checkpoint_seconds > 0:
-                run.save()  # a broken first minute can be resumed too
-            latest: dict[int, dict[str, Any]] = {}  # the last line of metrics of each seed
-            clock = counted = None  # set after the first chunk, which compiles
-            with Progress(label or settings.agent, settings.episodes, "episodes", progress) as bar:
-                while not run.finished():
-                    if stop.code is not None:
-                        run.save()
-                        raise Interrupted(
-                            f"stopped; '{out}' is saved, go on with --resume.", stop.code
-                        )
-                    run.chunk()
-                    if is_log_point(run.chunks) or run.finished():
-                        latest |= {row["seed"]: row for row in run.log()}
-                    if time.monotonic() - run.saved_at >= checkpoint_seconds:
-                        run.save()
-                    if clock is None or counted is None:
-                        clock, counted, rate = time.monotonic(), run.chunks, 0.0
-                    else:
-                        steps = (run.chunks - counted) * settings.chunk * settings.lanes
-                        seconds = time.monotonic() - clock
-                        rate = steps * len(settings.seeds) * simulations / seconds
-                    bar.update(
-                        int(np.min(np.asarray(run.state.episodes))),
-                        _note(list(latest.values()), rate),
-                    )
-            return _finish(run, draw=True)
-        finally:
-            folder.close()
+        if resume:
+            run.restore()
+        elif checkpoint_seconds > 0:
+            run.save()  # a broken first minute can be resumed too
+        latest: dict[int, dict[str, Any]] = {}  # the last line of metrics of each seed
+        clock = counted = None  # set after the first chunk, which compiles
+        with Progress(label or settings.agent, settings.episodes, "episodes", progress) as bar:
+            while not run.finished():
+                if stop.code is not None:
+                    run.save()
+                    raise Interrupted(f"stopped; '{out}' is saved, go on with --resume.", stop.code)
+                run.chunk()
+                if is_log_point(run.chunks) or run.finished():
+                    latest |= {row["seed"]: row for row in run.log()}
+                if time.monotonic() - run.saved_at >= checkpoint_seconds:
+                    run.save()
+                if clock is None or counted is None:
+                    clock, counted, rate = time.monotonic(), run.simulations(), 0.0
+                else:
+                    rate = (run.simulations() - counted) / (time.monotonic() - clock)
+                bar.update(run.episodes(), _note(list(latest.values()), rate))
+        return _finish(run, draw=True)

@@ -19,7 +19,7 @@ from save_rl.training.settings import TrainSettings
 METRICS: tuple[str, ...] = (
     "time_s", "episodes", "env_steps", "simulator_steps", "updates", "return_mean", "return_min",
     "return_max", "loss_q", "loss_a", "epsilon", "beta_q", "beta_a", "episode_length",
-    "test_return", "seed",
+    "test_return", "restarts", "seed",
 )  # fmt: skip
 # A run may be continued with other values of these.
 _FREE = ("episodes",)
@@ -101,9 +101,20 @@ class RunDirectory:
                     "repeat its settings or choose another --out."
                 )
         run = cls(path)
+        run._check_columns()
         if before != settings:
             run._write_config(settings, device)
         return run
+
+    def _check_columns(self) -> None:
+        if self._metrics.exists():
+            with self._metrics.open() as file:
+                columns = file.readline().rstrip("\n")
+            if columns != ",".join(METRICS):
+                raise InputError(
+                    f"--resume: '{self._metrics}' was written by another version of save_rl; "
+                    "choose another --out."
+                )
 
     def _write_config(self, settings: TrainSettings, device: str) -> None:
         config = {

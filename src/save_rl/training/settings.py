@@ -7,6 +7,7 @@ import tyro
 
 from save_rl.agents import get_agent
 from save_rl.errors import require
+from save_rl.learning.schedules import Linear
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,16 @@ class TrainSettings:
     """Transitions before learning starts."""
     replay_ratio: int = 4  # paper A.1
     """How often each transition is replayed on average."""
+    epsilon_start: float = 1.0  # paper A.1
+    """Mean probability of a random action in the first episode."""
+    epsilon_end: float = 0.01  # paper A.1
+    """The same after --epsilon-episodes."""
+    epsilon_episodes: float = 1e4  # paper A.1
+    """Episodes over which ε falls from its start to its end."""
+    beta_q: float | None = None
+    """Weight of the Q-learning loss; default the agent's."""
+    beta_a: float | None = None
+    """Weight of the amortization loss; default the agent's."""
     target_period: int = 100  # paper A.1
     """Updates between copies to the target network (made at the end of a lock-step)."""
     chunk: int = 16
@@ -51,6 +62,11 @@ class TrainSettings:
     """Test episodes at each line of metrics; 0 for none."""
     test_budget: int = -1
     """Budget of those tests; -1 for the training budget (0 if the agent trains without search)."""
+
+    @property
+    def epsilon(self) -> Linear:
+        """The mean ε of an episode, as training goes on."""
+        return Linear(self.epsilon_start, self.epsilon_end, self.epsilon_episodes)
 
     @property
     def updates_per_step(self) -> int:
@@ -89,6 +105,13 @@ class TrainSettings:
             self.replay,
             f"at least {max(self.batch, self.min_replay, self.lanes)} (batch, min-replay, lanes)",
         )
+        for option, value in (
+            ("--epsilon-start", self.epsilon_start), ("--epsilon-end", self.epsilon_end),
+        ):  # fmt: skip
+            require(0 <= value <= 1, option, value, "between 0 and 1")
+        require(self.epsilon_episodes > 0, "--epsilon-episodes", self.epsilon_episodes, "above 0")
+        for option, beta in (("--beta-q", self.beta_q), ("--beta-a", self.beta_a)):
+            require(beta is None or beta >= 0, option, beta, "0 or more")
         require(self.target_period > 0, "--target-period", self.target_period, "at least 1")
         require(self.chunk > 0, "--chunk", self.chunk, "at least 1")
         require(self.test_episodes >= 0, "--test-episodes", self.test_episodes, "0 or more")

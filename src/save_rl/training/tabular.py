@@ -22,10 +22,10 @@ from save_rl.envs import tightrope
 from save_rl.errors import InputError
 from save_rl.search import host
 from save_rl.search.rules import Rule
+from save_rl.training.host_acting import act
 
 _transition = njit(tightrope.transition)
 _UCT, _PUCT = int(Rule.UCT), int(Rule.PUCT)
-_STICKS = 64
 
 
 @dataclass(frozen=True)
@@ -92,33 +92,6 @@ def update_q(q, state, action, target, rate_q, policy, rate_a, scratch):
 
 
 @njit
-def _highest(values, eligible):
-    """Index of the highest value among the eligible, ties at random; -1 if none is eligible."""
-    best, count, index = -np.inf, 0, -1
-    for a in range(values.shape[0]):
-        if not eligible[a]:
-            continue
-        if values[a] > best:
-            best, count, index = values[a], 1, a
-        elif values[a] == best:
-            count += 1
-            if np.random.randint(count) == 0:
-                index = a
-    return index
-
-
-@njit
-def _sample(weights):
-    """Index drawn with probability proportional to `[A]` weights."""
-    left = np.random.random() * weights.sum()
-    for a in range(weights.shape[0]):
-        left -= weights[a]
-        if left < 0:
-            return a
-    return weights.argmax()
-
-
-@njit
 def _rollout(env, position, goal, discount):
     """Return of a uniformly random policy from here to the end of the episode."""
     total, weight, over = 0.0, 1.0, False
@@ -158,35 +131,6 @@ def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discoun
 
 
 @njit
-def _noisy(policy, share, out):
-    """Mix Dirichlet(1/A) noise into a policy; sticks as in `search.device.root_noise`."""
-    for a in range(policy.shape[0]):
-        out[a] = (1 - share) * policy[a]
-    left = share
-    for _ in range(_STICKS):
-        cut = left * np.random.random()
-        out[np.random.randint(policy.shape[0])] += cut
-        left -= cut
-
-
-@njit
-def _act(search, visits_decide, threshold, epsilon, q_values, visits, explored):
-    """The final action; `epsilon` < 0 means test."""
-    if search and visits_decide:
-        if epsilon >= 0:
-            return _sample(visits)
-        return _highest(visits, explored)
-    if np.random.random() < epsilon:
-        return np.random.randint(q_values.shape[0])
-    if not explored.any():
-        return _highest(q_values, ~explored)
-    best = _highest(q_values, explored)
-    if threshold and q_values[best] <= 0 and not explored.all():
-        return _highest(np.zeros_like(q_values), ~explored)
-    return best
-
-
-@njit
 def run(
     env, rule, test_rule, td, amortize, puct, threshold, noise, seed, budget,
     episodes, test_episodes, c, epsilon, discount, rate_q, rate_a, capacity, value_step, trees,
@@ -222,7 +166,7 @@ def run(
             q_values[:] = tables.q[position]
             if searching:
                 if puct and not test:
-                    _noisy(tables.q[position], noise, prior)
+                    host.mix_noise(tables.q[position], noise, prior)
                 else:
                     prior[:] = tables.q[position]
                 positions[0] = position
@@ -230,9 +174,7 @@ def run(
                     trees, positions, env, tables, prior, search_rule, goal, budget, c, discount
                 )
                 host.root_result(trees, 0, search_rule, q_values, visits)
-            action = _act(
-                searching, puct, threshold, -1.0 if test else epsilon, q_values, visits, visits > 0
-            )
+            action = act(searching, puct, threshold, -1.0 if test else epsilon, q_values, visits)
             after, reward, over = _transition(
                 env.fatal, env.step_reward, env.goal_reward, position, goal, action
             )

@@ -1,0 +1,390 @@
+"""Any Gymnasium environment with numbered actions as a pure simulator.
+
+    simulator = from_gymnasium(lambda: gymnasium.make("CartPole-v1"))
+    state = simulator.reset(seed=0)
+    state, reward, terminated, truncated = simulator.step(state, 1)
+
+An environment that can save and restore itself (`clone_state` and `restore_state`, or `get_state`
+and `set_state`) and has no wrappers but those of `gymnasium.make` is kept once, and a state holds
+what it saved. Of any other a state holds a copy, and a step copies it: the larger the environment,
+the slower. The two methods are worth writing where an environment carries big tables.
+"""
+
+import difflib
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import EzPickle
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from save_rl.errors import InputError, require
+
+_PAIRS = (("clone_state", "restore_state"), ("get_state", "set_state"))
+# What Gymnasium's tabular environments compute once and never change; copying it takes longest.
+_TABLES = ("P", "desc", "initial_state_distrib")
+_NUMBERS = (spaces.Box, spaces.MultiBinary)
+_ONE_HOT = (spaces.Discrete, spaces.MultiDiscrete)
+_NESTED = (spaces.Dict, spaces.Tuple)
+_SPACE_NAMES = ("observation_space", "action_space")
+
+
+class GymState(NamedTuple):
+    """A moment of an episode.
+
+    core: the environment at that moment, or what it saved of itself.
+    elapsed: steps since the episode began.
+    observation: `[size]` float32, read only.
+    """
+
+    core: Any
+    elapsed: int
+    observation: np.ndarray
+
+
+class GymSimulator:
+    """A Gymnasium environment as a simulator; made by `from_gymnasium`.
+
+    `render(state)` is there if the environment draws arrays (`render_mode="rgb_array"`), and
+    `sample_step(state, action, seed)` if it was asked for with `reseed`.
+    """
+
+    def __init__(self, env: gymnasium.Env, reseed: bool):
+        actions = getattr(env, "action_space", None)
+        if not isinstance(actions, spaces.Discrete):
+            raise InputError(
+                f"ENV: the action space {actions} is not possible; it must be Discrete."
+            )
+        self.num_actions = int(actions.n)
+        self._first_action = int(actions.start)
+        self._parts, self._size = _layout(getattr(env, "observation_space", None))
+        bare, self._limit = _peel(env)
+        pair = _own_pair(bare)
+        self._keeper = _Shared(bare, *pair) if pair else _Copied(bare)
+        if env.render_mode == "rgb_array":
+            self.render = self._render
+        if reseed:
+            self.sample_step = self._sample_step
+
+    def reset(self, seed: int) -> GymState:
+        core, observation = self._keeper.reset(int(seed))
+        return GymState(core, 0, self._flatten(observation))
+
+    def step(self, state: GymState, action: int) -> tuple[GymState, float, bool, bool]:
+        """Step with the random numbers the environment had ahead of it: its very future."""
+        return self._step(state, action, None)
+
+    def observe(self, state: GymState) -> np.ndarray:
+        """`[size]` float32, as `gymnasium.spaces.flatten` orders it; bytes are scaled to 0-1."""
+        return state.observation
+
+    def _sample_step(
+        self, state: GymState, action: int, seed: int
+    ) -> tuple[GymState, float, bool, bool]:
+        """Step with random numbers drawn from `seed`, which also go on from the new state.
+
+        They take the place of `np_random`; other sources the environment may have stay.
+        """
+        return self._step(state, action, int(seed))
+
+    def _render(self, state: GymState) -> np.ndarray:
+        return np.asarray(self._keeper.render(state.core))
+
+    def _step(
+        self, state: GymState, action: int, seed: int | None
+    ) -> tuple[GymState, float, bool, bool]:
+        core, result = self._keeper.step(state.core, self._first_action + int(action), seed)
+        observation, reward, terminated, truncated, _ = result
+        elapsed = state.elapsed + 1
+        after = GymState(core, elapsed, self._flatten(observation))
+        return after, float(reward), bool(terminated), bool(truncated or elapsed >= self._limit)
+
+    def _flatten(self, observation: Any) -> np.ndarray:
+        flat = np.zeros(self._size, np.float32)
+        for part in self._parts:
+            value = observation
+            for key in part.path:
+                value = value[key]
+            if part.hot is not None:
+                flat[part.hot + np.ravel(value)] = 1
+            else:
+                flat[part.place] = np.ravel(value)
+                if part.scale != 1:
+                    flat[part.place] /= part.scale
+        flat.setflags(write=False)
+        return flat
+
+
+class _Part(NamedTuple):
+    """Where a piece of an observation goes: numbers to `place`, a category to index `hot + value`.
+
+    path: the keys that lead to it through dictionaries and tuples.
+    """
+
+    path: tuple[Any, ...]
+    place: slice
+    scale: int = 1
+    hot: Any = None
+
+
+def _layout(space: Any, path: tuple[Any, ...] = (), begin: int = 0) -> tuple[list[_Part], int]:
+    """The parts of an observation and the index behind the last."""
+    if isinstance(space, _NESTED):
+        parts: list[_Part] = []
+        for key, inner in _inside(space):
+            more, begin = _layout(inner, (*path, key), begin)
+            parts += more
+        return parts, begin
+    require(
+        isinstance(space, _NUMBERS + _ONE_HOT),
+        "ENV",
+        f"an observation space of {type(space).__name__}",
+        "Box, Discrete, MultiBinary, MultiDiscrete, or a Dict or Tuple of these",
+    )
+    end = begin + spaces.flatdim(space)
+    place = slice(begin, end)
+    if isinstance(space, _NUMBERS):
+        image = isinstance(space, spaces.Box) and space.dtype == np.uint8
+        return [_Part(path, place, scale=255 if image else 1)], end
+    sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+    hot = begin + np.cumsum(sizes) - sizes - np.ravel(space.start)
+    return [_Part(path, place, hot=hot.astype(np.int64))], end
+
+
+def _inside(space: Any) -> list[tuple[Any, Any]]:
+    """The keys and spaces directly inside a dictionary or tuple of spaces."""
+    inner = space.spaces if isinstance(space, _NESTED) else ()
+    return list(inner.items() if isinstance(inner, dict) else enumerate(inner))
+
+
+def _peel(env: gymnasium.Env) -> tuple[gymnasium.Env, float]:
+    """Take off the wrappers of `gymnasium.make`; all they know is the limit of steps."""
+    limit = math.inf
+    while type(env) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
+        if isinstance(env, TimeLimit):
+            limit = min(limit, env._max_episode_steps)
+        env = env.env  # pyright: ignore[reportAttributeAccessIssue]
+    return env, limit
+
+
+def _own_pair(env: gymnasium.Env) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """The environment's own methods to save and restore itself, if it has both."""
+    if env is not env.unwrapped:
+        return None
+    for names in _PAIRS:
+        save, restore = (getattr(env, name, None) for name in names)
+        if callable(save) and callable(restore) and (_needs(save), _needs(restore)) == (0, 1):
+            # The Arcade Learning Environment leaves its random state out unless it is asked.
+            if "include_rng" in inspect.signature(save).parameters:
+                save = functools.partial(save, include_rng=True)
+            return save, restore
+    return None
+
+
+def _needs(function: Callable[..., Any]) -> int | None:
+    """How many arguments a function can't be called without; None if it can't be told."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:
+        return None
+    needed = [p.kind for p in parameters if p.default is p.empty and "VAR" not in p.kind.name]
+    return None if inspect.Parameter.KEYWORD_ONLY in needed else len(needed)
+
+
+class _Shared:
+    """One environment for all states; a core is what it saved and its random state.
+
+    What it saves is copied on the way out and in, so it may be the very arrays it computes with.
+    """
+
+    def __init__(self, env: gymnasium.Env, save: Callable[[], Any], restore: Callable[[Any], Any]):
+        self._env, self._own_save, self._own_restore = env, save, restore
+        try:
+            self._new = self._save()
+            self._restore(self._new)
+        except Exception:  # some can't be saved before their first reset
+            env.reset(seed=0)
+            self._new = self._save()
+
+    def reset(self, seed: int) -> tuple[Any, Any]:
+        self._restore(self._new)
+        observation, _ = self._env.reset(seed=seed)
+        return self._save(), observation
+
+    def step(self, core: Any, action: int, seed: int | None) -> tuple[Any, Any]:
+        self._restore(core)
+        if seed is not None:
+            self._set_random(np.random.PCG64(seed).state)
+        result = self._env.step(action)
+        return self._save(), result
+
+    def render(self, core: Any) -> Any:
+        self._restore(core)
+        return self._env.render()
+
+    def _save(self) -> tuple[Any, Any]:
+        generator = self._env._np_random
+        known = isinstance(generator, np.random.Generator)
+        random = generator.bit_generator.state if known else None
+        return _copy_saved(self._own_save()), random
+
+    def _restore(self, core: tuple[Any, Any]) -> None:
+        saved, random = core
+        self._own_restore(_copy_saved(saved))
+        self._set_random(random)
+
+    def _set_random(self, random: Any) -> None:
+        """Change the generator in place, as other parts of the environment may hold it too."""
+        generator = self._env._np_random
+        if random is None:
+            if isinstance(generator, np.random.Generator):
+                self._env._np_random = None
+            return
+        kind = getattr(np.random, random["bit_generator"])
+        if generator is None or type(generator.bit_generator) is not kind:
+            generator = np.random.Generator(kind())
+            self._env.np_random = generator
+        generator.bit_generator.state = random
+
+
+def _copy_saved(saved: Any) -> Any:
+    """A copy of what an environment saved; what can't be copied is trusted not to change."""
+    try:
+        return deepcopy(saved)
+    except Exception:
+        return saved
+
+
+class _Copied:
+    """An environment for each state, which is never stepped itself: its copies are.
+
+    Copies share what never changes: tables, and spaces as long as nobody has drawn from them.
+    """
+
+    def __init__(self, env: gymnasium.Env):
+        self._name = type(env.unwrapped).__name__
+        self._constants: dict[int, Any] = {}
+        self._spaces: list[Any] = []
+        layers = _layers(env)
+        known = all(type(layer).__module__.startswith("gymnasium.") for layer in layers)
+        for layer in layers:
+            # EzPickle's copy is an environment in its first state, without a word about it.
+            kind = type(layer)
+            if kind.__getstate__ is EzPickle.__getstate__ and not hasattr(kind, "__deepcopy__"):
+                raise self._refusal("EzPickle builds it anew")
+            names = ("spec", "_cached_spec", "metadata", "_metadata")
+            if known and kind.__module__.startswith("gymnasium.envs.toy_text."):
+                names += _TABLES
+            found = [vars(layer)[name] for name in names if name in vars(layer)]
+            self._constants |= {id(item): item for item in found}
+            self._spaces += [getattr(layer, name, None) for name in _SPACE_NAMES]
+        self._new = self._copy(env)
+        for layer in _layers(self._new):  # checks would be made again after every reset
+            while isinstance(layer, gymnasium.Wrapper) and type(layer.env) is PassiveEnvChecker:
+                layer.env = layer.env.env
+        self._copy(self.reset(0)[0])  # to refuse at once what can't be copied after it has begun
+
+    def reset(self, seed: int) -> tuple[Any, Any]:
+        env = self._copy(self._new)
+        observation, _ = env.reset(seed=seed)
+        return env, observation
+
+    def step(self, core: gymnasium.Env, action: int, seed: int | None) -> tuple[Any, Any]:
+        env = self._copy(core, seed)
+        return env, env.step(action)
+
+    def render(self, core: gymnasium.Env) -> Any:
+        return self._copy(core).render()
+
+    def _copy(self, env: gymnasium.Env, seed: int | None = None) -> gymnasium.Env:
+        memo = self._constants | {id(space): space for space in self._spaces if _undrawn(space)}
+        old = getattr(env.unwrapped, "_np_random", None)
+        new = _copy_generator(old) if seed is None else np.random.Generator(np.random.PCG64(seed))
+        if isinstance(old, np.random.Generator):
+            memo[id(old)] = new  # wherever the environment holds it
+        try:
+            copy = deepcopy(env, memo)
+        except Exception as error:
+            raise self._refusal(_first_line(error)) from error
+        if seed is not None:
+            copy.unwrapped.np_random = new
+        return copy
+
+    def _refusal(self, cause: str) -> InputError:
+        return InputError(
+            f"ENV: {self._name} can't be copied ({cause}); it needs clone_state and restore_state, "
+            "and no wrappers but those of gymnasium.make."
+        )
+
+
+def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
+    """The environment and all it wraps, from the outside."""
+    return [env, *_layers(env.env)] if isinstance(env, gymnasium.Wrapper) else [env]
+
+
+def _undrawn(space: Any) -> bool:
+    """Whether a space is of Gymnasium's and without a random generator, and so all within it."""
+    if type(space) not in _NUMBERS + _ONE_HOT + _NESTED or space._np_random is not None:
+        return False
+    return all(_undrawn(inner) for _, inner in _inside(space))
+
+
+def _copy_generator(generator: Any) -> Any:
+    """`deepcopy`, in a third of the time for the generator that Gymnasium makes."""
+    if type(generator) is np.random.Generator:
+        old = generator.bit_generator
+        if type(old) is np.random.PCG64 and type(old.seed_seq) is np.random.SeedSequence:
+            new = np.random.PCG64(np.random.SeedSequence(**old.seed_seq.state))
+            new.state = old.state
+            return np.random.Generator(new)
+    return deepcopy(generator)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def from_gymnasium(factory: Callable[[], gymnasium.Env], *, reseed: bool = False) -> GymSimulator:
+    """Turn the environment that `factory` makes into a simulator.
+
+    Actions must be `Discrete`. Observations become one vector, as `gymnasium.spaces.flatten` has
+    it: numbers as they are, categories one-hot, dictionaries and tuples end to end; boxes of bytes
+    (images), also inside of others, are divided by 255.
+
+    By default a state includes the random numbers to come: whoever steps from it, in a search or
+    in the episode, sees the same future. With `reseed` the simulator also has
+    `sample_step(state, action, seed)`, which draws another.
+
+    Gymnasium's passive checker is taken off. A simulator is for one thread.
+    """
+    env = factory()
+    if not isinstance(env, gymnasium.Env):
+        raise InputError(
+            f"ENV: the factory returned a {type(env).__name__}; it must return a gymnasium.Env."
+        )
+    return GymSimulator(env, reseed)
+
+
+def gym_simulator(id: str, *, reseed: bool = False, **options: Any) -> GymSimulator:
+    """Turn `gymnasium.make(id, **options)` into a simulator; see `from_gymnasium`."""
+    try:
+        env = gymnasium.make(id, **{"disable_env_checker": True, **options})
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv):
+        near = difflib.get_close_matches(id, gymnasium.registry, n=1, cutoff=0.4)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise InputError(f"ENV: Gymnasium has no environment '{id}'.{hint}") from None
+    except InputError:
+        raise
+    except Exception as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        options_given = f" with {given}" if given else ""
+        raise InputError(
+            f"ENV: '{id}' can't be made{options_given} ({_first_line(error)})."
+        ) from error
+    return from_gymnasium(lambda: env, reseed=reseed)

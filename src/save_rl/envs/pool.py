@@ -1,0 +1,364 @@
+"""Many lanes of simulators, here or in worker processes.
+
+The lanes come in *groups*; every group is spread over all workers, and every lane has a home
+worker that keeps its states. `send` hands a group's requests over and `receive` waits for them, one
+round trip per worker, so that one group can be simulated while another is looked at. What is
+asked and answered lies in `Pool.arrays`, shared with the workers; `Lanes` of `envs.worker` says
+what requests there are. Results do not depend on the number of workers.
+
+A simulator that raises, or returns what makes no sense, costs its lane the episode; a worker that
+dies or does not answer in time costs all its lanes theirs, and is replaced. Such lanes are marked
+in `Pool.lost` until they are reset. Where no episode comes to its end between several such faults,
+the run stops with the simulator's own traceback.
+"""
+
+import contextlib
+import json
+import mmap
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from save_rl.envs.worker import ADVANCE, REPLY, REQUEST, RESET, STEP, Arrays, Lanes, Layout
+from save_rl.errors import RunError
+from save_rl.types import Simulator, State
+
+_FAULTS_IN_A_ROW = 5
+_GRACE = 2.0  # seconds that a worker has to end by itself
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from save_rl.envs.worker import main; main(*map(int, sys.argv[2:7]), sys.argv[7])"
+)
+_ONE_THREAD = {
+    f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "VECLIB")
+}
+
+
+class Source(NamedTuple):
+    """How a worker makes a simulator: the arguments of `envs.make_simulator`."""
+
+    env: str
+    seed: int
+    options: dict[str, Any]
+
+
+class Group(NamedTuple):
+    """Lanes `low` to `high` of a pool, all of one simulator."""
+
+    simulator: int
+    low: int
+    high: int
+
+    @property
+    def lanes(self) -> np.ndarray:
+        return np.arange(self.low, self.high)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Worker:
+    """A worker process and the pipes to it."""
+
+    def __init__(self, memory: int, task: dict[str, Any]):
+        self.waiting: deque[int] = deque()  # groups that it owes an answer for
+        self.crash = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
+        theirs, self._requests = os.pipe()
+        self._replies, answers = os.pipe()
+        handed = (theirs, answers, memory, self.crash.fileno())
+        numbers = [str(number) for number in (*handed, os.getpid())]
+        command = [sys.executable, "-c", _START, json.dumps(sys.path), *numbers, json.dumps(task)]
+        try:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=handed, process_group=0,
+                env={**os.environ, **_ONE_THREAD},
+            )  # fmt: skip
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(theirs)
+            os.close(answers)
+        self._poll = select.poll()
+        self._poll.register(self._replies, select.POLLIN)
+
+    def ask(self, request: bytes, group: int) -> None:
+        """Hand over a request; raises BrokenPipeError if nobody is there."""
+        os.write(self._requests, request)
+        self.waiting.append(group)
+
+    def answer(self, timeout: float) -> list[tuple[int, str]] | None:
+        """Faults of the oldest request; None if the process has died or does not answer."""
+        if timeout > 0 and not self._poll.poll(timeout * 1000):
+            return None
+        data = os.read(self._replies, REPLY.size)
+        if len(data) < REPLY.size:
+            return None
+        group, size = REPLY.unpack(data)
+        if group >= 0:
+            assert group == self.waiting.popleft(), "workers answer in the order they were asked"
+        text = b""
+        while len(text) < size:
+            part = os.read(self._replies, size - len(text))
+            if not part:
+                return None
+            text += part
+        return [(lane, why) for lane, why in json.loads(text)] if text else []
+
+    def last_words(self) -> str:
+        """What the process was doing when it died; where it hangs, it is asked first."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(0.2)
+        hangs = self.process.poll() is None
+        if hangs:
+            self.process.send_signal(signal.SIGUSR1)
+            time.sleep(0.3)
+        self.crash.seek(0)
+        trace = self.crash.read().decode(errors="replace").strip()
+        code = self.process.poll()
+        if hangs:
+            why = "it did not answer in time"
+        elif code is not None and code < 0:
+            why = f"it was ended by {signal.Signals(-code).name}"
+        else:
+            why = f"it exited with code {code}"
+        return f"A worker process died: {why}.\n{trace}".rstrip() + "\n"
+
+    def _close_pipes(self) -> None:
+        for end in (self._requests, self._replies):
+            with contextlib.suppress(OSError):
+                os.close(end)
+
+    def stop(self, grace: float = _GRACE) -> None:
+        """End the process, and everything it has started."""
+        self._close_pipes()  # it reads an end of file and leaves
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(grace)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.crash.close()
+
+
+class Pool:
+    """Lanes of simulators; use it as a context manager, or `close` it.
+
+    simulators: one object each; what they show must have the same layout.
+    sizes: `(simulator, lanes)` of each group.
+    workers: processes; 0 simulates here.
+    sources: how workers make the simulators; needed where there are any.
+    timeout: seconds that a worker may take to answer; 0 waits for ever.
+    """
+
+    def __init__(
+        self,
+        simulators: Sequence[Simulator],
+        sizes: Sequence[tuple[int, int]],
+        *,
+        workers: int = 0,
+        sources: Sequence[Source] = (),
+        timeout: float = 0.0,
+        warn: Callable[[str], None] | None = None,
+    ):
+        self.layout = Layout.of(simulators[0])
+        ends = np.cumsum([0, *(size for _, size in sizes)]).tolist()
+        self.groups = [
+            Group(which, low, high)
+            for (which, _), low, high in zip(sizes, ends[:-1], ends[1:], strict=True)
+        ]
+        self.lost = np.zeros(ends[-1], np.bool_)
+        self.faults = np.zeros(len(simulators), np.int64)  # by simulator
+        self._simulator_of = np.repeat([which for which, _ in sizes], [size for _, size in sizes])
+        self._in_a_row = 0
+        self._commands: list[deque[int]] = [deque() for _ in sizes]  # sent, not yet received
+        self._timeout, self._warn, self._sources = timeout, warn, sources
+        self._workers: list[_Worker] = []
+        self._local: Lanes | None = None
+        self._answers: list[deque[list[tuple[int, str]]]] = [deque() for _ in sizes]
+        if workers == 0:
+            self.arrays = Arrays(self.layout, ends[-1])
+            owner = {i: simulators[g.simulator] for g in self.groups for i in range(g.low, g.high)}
+            self._local = Lanes(self.layout, self.arrays, owner)
+            return
+        self._start(workers, ends[-1])
+
+    def _start(self, workers: int, lanes: int) -> None:
+        size = Arrays(self.layout, lanes).size
+        if hasattr(os, "memfd_create"):
+            self._memory = os.memfd_create("save_rl")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self._memory = os.dup(file.fileno())
+        # The block has no name, so nothing of it is left when the last process is gone.
+        os.ftruncate(self._memory, size)
+        self._ranges = [
+            [
+                Group(group.simulator, int(cuts[w]), int(cuts[w + 1]))
+                for group in self.groups
+                for cuts in [np.linspace(group.low, group.high, workers + 1).astype(int)]
+            ]
+            for w in range(workers)
+        ]
+        self.arrays = Arrays(self.layout, lanes, mmap.mmap(self._memory, size))
+        try:
+            for w in range(workers):
+                self._workers.append(self._hire(w))
+            for worker in self._workers:
+                self._welcome(worker)
+        except BaseException:
+            self.close()
+            raise
+
+    def _hire(self, number: int) -> _Worker:
+        task = {
+            **self.layout._asdict(), "lanes": len(self.lost), "ranges": self._ranges[number],
+            "sources": self._sources,
+        }  # fmt: skip
+        return _Worker(self._memory, task)
+
+    def _welcome(self, worker: _Worker) -> None:
+        """Wait until a new worker has made its simulators."""
+        said = worker.answer(0.0)
+        if said is None or said:
+            why = worker.last_words() if said is None else said[0][1]
+            raise RunError(f"ENV: a worker process could not make the simulator.\n{why}")
+
+    @property
+    def workers(self) -> int:
+        return len(self._workers)
+
+    def send(self, group: int, command: int, new: int = 0, discount: float = -1.0) -> None:
+        """Hand the requests of a group over; see `Lanes.run`."""
+        self._commands[group].append(command)
+        if self._local is not None:
+            _, low, high = self.groups[group]
+            self._answers[group].append(self._local.run(command, low, high, new, discount))
+            return
+        request = REQUEST.pack(command, group, new, discount)
+        for number, worker in enumerate(self._workers):
+            try:
+                worker.ask(request, group)
+            except BrokenPipeError:
+                self._replace(number)
+
+    def receive(self, group: int) -> None:
+        """Wait for what was sent last; lanes that failed are marked in `lost`."""
+        command = self._commands[group].popleft()
+        faults = []
+        if self._local is not None:
+            faults = self._answers[group].popleft()
+        for number, worker in enumerate(self._workers):
+            if group in worker.waiting:  # else it has been replaced meanwhile
+                said = worker.answer(self._timeout)
+                if said is None:
+                    self._replace(number)
+                else:
+                    faults += said
+        if command == ADVANCE:
+            _, low, high = self.groups[group]
+            asked = (self.arrays.action[low:high] >= 0) & ~self.lost[low:high]
+            ended = self.arrays.terminated[low:high] | self.arrays.truncated[low:high]
+            if np.any(asked & ended):
+                self._in_a_row = 0
+        for lane, why in faults:
+            self._fault([lane], why)
+
+    def _replace(self, number: int) -> None:
+        """Put a new worker in the place of one that died or hangs."""
+        worker = self._workers[number]
+        why = worker.last_words()
+        worker.stop(0.0)
+        lanes = [i for _, low, high in self._ranges[number] for i in range(low, high)]
+        self._fault(lanes, why)
+        self._workers[number] = self._hire(number)
+        self._welcome(self._workers[number])
+
+    def _fault(self, lanes: list[int], why: str) -> None:
+        self.lost[lanes] = True
+        self.faults[np.unique(self._simulator_of[lanes])] += 1
+        self._in_a_row += 1
+        if self._in_a_row >= _FAULTS_IN_A_ROW:
+            raise RunError(
+                f"ENV: the simulator failed {self._in_a_row} times without finishing an episode; "
+                f"the last time with:\n{why.rstrip()}"
+            )
+        if self._warn is not None:
+            lines = [line.strip() for line in why.splitlines() if line.strip()]
+            reason = lines[0] if lines[0].startswith("A worker") else lines[-1]
+            episodes = "an episode is" if len(lanes) == 1 else f"{len(lanes)} episodes are"
+            self._warn(f"the simulator failed ({reason.rstrip('.')}); {episodes} begun anew.")
+
+    def ask(self, group: int, command: int) -> None:
+        """`send` and `receive`."""
+        self.send(group, command)
+        self.receive(group)
+
+    def reset(self, group: int, lanes: np.ndarray, seeds: np.ndarray) -> None:
+        """Begin episodes in some lanes of a group."""
+        _, low, high = self.groups[group]
+        self.arrays.action[low:high] = -1
+        self.arrays.action[lanes] = 0
+        self.arrays.seed[lanes] = seeds
+        self.lost[lanes] = False
+        self.ask(group, RESET)
+
+    def step(
+        self, group: int, nodes: np.ndarray, actions: np.ndarray, new: int,
+        seeds: np.ndarray | None = None, discount: float = -1.0,
+    ) -> None:  # fmt: skip
+        """Send what a search wants to try, `[lanes of the group]` each."""
+        _, low, high = self.groups[group]
+        self.arrays.node[low:high] = nodes
+        self.arrays.action[low:high] = actions
+        if seeds is not None:
+            self.arrays.seed[low:high] = seeds
+        self.send(group, STEP, new, discount)
+
+    def advance(self, group: int, actions: np.ndarray) -> None:
+        """Send real steps `[lanes of the group]`; -1 leaves a lane where it is."""
+        _, low, high = self.groups[group]
+        self.arrays.action[low:high] = actions
+        self.send(group, ADVANCE)
+
+    def place(self, lane: int, state: State) -> None:
+        """Begin a lane at a state; possible without workers alone, for states stay with them."""
+        assert self._local is not None
+        self._local.place(lane, state)
+
+    def observation(self, lanes: np.ndarray) -> Any:
+        """A copy of what these lanes show, `[n, ...]`, as an array or a dictionary."""
+        arrays = self.arrays.observation
+        return self.layout.observation_of({name: x[lanes] for name, x in arrays.items()})
+
+    def close(self) -> None:
+        """End all workers."""
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.stop()
+        if workers:
+            os.close(self._memory)
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,296 @@
+"""Simulators, their states, and the worker process that keeps them.
+
+States never leave the process that made them. A lane's states are numbered like the nodes of its
+search tree: 0 is where the episode stands, the others are what the search has tried from there.
+Requests and what a network needs to see lie in arrays that both sides share (`Arrays`). `Lanes`
+carries out a request for a range of lanes; `main` does so in a process of its own.
+
+A worker imports no JAX and uses one thread. It ends when its parent does.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import math
+import mmap
+import os
+import signal
+import struct
+import sys
+import traceback
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from save_rl.types import Simulator, State
+
+RESET, STEP, ADVANCE = 0, 1, 2
+REQUEST = struct.Struct("<iiid")  # command, group, number of the new node, discount of a rollout
+REPLY = struct.Struct("<ii")  # group, bytes of JSON that follow: faults as [[lane, text], ...]
+ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
+_ALONE = ""  # name of an observation that is a single array
+
+
+class Layout(NamedTuple):
+    """What simulators show: names, types and shapes of their observations, and masks.
+
+    `masked`: there is an `action_mask`. `stochastic`: there is a `sample_step`, which the search
+    uses instead of `step`, so that it does not see the luck the episode will have.
+    """
+
+    num_actions: int
+    observation: tuple[tuple[str, str, tuple[int, ...]], ...]
+    masked: bool
+    stochastic: bool
+
+    @classmethod
+    def of(cls, simulator: Simulator) -> "Layout":
+        """Look at the first state of a simulator."""
+        seen = named(simulator.observe(simulator.reset(0)))
+        return cls(
+            int(simulator.num_actions),
+            tuple((name, _plain(x).str, x.shape) for name, x in seen.items()),
+            hasattr(simulator, "action_mask"),
+            hasattr(simulator, "sample_step"),
+        )
+
+    def example(self) -> Any:
+        """An observation of zeros."""
+        return self.observation_of(
+            {name: np.zeros(shape, kind) for name, kind, shape in self.observation}
+        )
+
+    def observation_of(self, arrays: dict[str, np.ndarray]) -> Any:
+        """An observation as the simulator returns it: a single array or a dictionary."""
+        return arrays[_ALONE] if set(arrays) == {_ALONE} else arrays
+
+
+def named(observation: Any) -> dict[str, np.ndarray]:
+    """An observation as a dictionary of arrays."""
+    if isinstance(observation, dict):
+        return {str(name): np.asarray(x) for name, x in observation.items()}
+    return {_ALONE: np.asarray(observation)}
+
+
+def _plain(x: np.ndarray) -> np.dtype:
+    """The type an observation travels in: single precision, 32-bit integers."""
+    return np.dtype({"f": np.float32, "i": np.int32, "u": np.int32}.get(
+        x.dtype.kind if x.dtype.itemsize > 2 else "", x.dtype
+    ))  # fmt: skip
+
+
+class Arrays:
+    """Requests and replies of all lanes, over one block of memory.
+
+    node, action, seed: a request: what to try where; action -1 asks for nothing. reward,
+    terminated, truncated, value, observation, mask: the reply.
+    """
+
+    def __init__(self, layout: Layout, lanes: int, memory: Any = None):
+        fields = [
+            ("node", "<i4", ()), ("action", "<i4", ()), ("seed", "<u8", ()), ("reward", "<f8", ()),
+            ("value", "<f8", ()), ("terminated", "|b1", ()), ("truncated", "|b1", ()),
+            ("mask", "|b1", (layout.num_actions if layout.masked else 0,)),
+            *((f"see {name}", kind, shape) for name, kind, shape in layout.observation),
+        ]  # fmt: skip
+        ends, self.size = [], 0
+        for _, kind, shape in fields:
+            ends.append(self.size)
+            size = np.dtype(kind).itemsize * math.prod(shape) * lanes
+            self.size += -(-size // 64) * 64
+        if memory is None:
+            memory = np.zeros(self.size, np.uint8)
+        self._by_name = {
+            name: np.ndarray((lanes, *shape), kind, memory, start)
+            for (name, kind, shape), start in zip(fields, ends, strict=True)
+        }
+        self.node, self.action, self.seed = (self._by_name[n] for n in ("node", "action", "seed"))
+        self.reward, self.value = self._by_name["reward"], self._by_name["value"]
+        self.terminated = self._by_name["terminated"]
+        self.truncated = self._by_name["truncated"]
+        self.mask = self._by_name["mask"]
+        self.observation = {name: self._by_name[f"see {name}"] for name, _, _ in layout.observation}
+
+
+class Lanes:
+    """Carries out requests for lanes of this process.
+
+    simulators: by lane; they may be the same object.
+    """
+
+    def __init__(self, layout: Layout, arrays: Arrays, simulators: dict[int, Simulator]):
+        self._layout, self._arrays = layout, arrays
+        self._simulators: dict[int, Any] = dict(simulators)
+        self._states: dict[int, dict[int, State]] = {lane: {} for lane in simulators}
+        self._tried: dict[int, dict[int, Any]] = {lane: {} for lane in simulators}
+        self._observation = [
+            (name, arrays.observation[name], shape) for name, _, shape in layout.observation
+        ]
+
+    def place(self, lane: int, state: State) -> None:
+        """Begin a lane at a given state."""
+        self._states[lane], self._tried[lane] = {0: state}, {}
+        self._show(lane, state)
+
+    def run(
+        self, command: int, low: int, high: int, new: int, discount: float
+    ) -> list[tuple[int, str]]:
+        """Carry out the requests of lanes `low` to `high`; returns the lanes that failed, and why.
+
+        new: number of the states that STEP makes. discount: of the rollout that follows a STEP
+        and values its state, negative for none.
+        """
+        work = {RESET: self._reset, STEP: self._step, ADVANCE: self._advance}[command]
+        faults: list[tuple[int, str]] = []
+        done: list[tuple[int, float, bool, bool]] = []
+        nodes = self._arrays.node[low:high].tolist()
+        actions = self._arrays.action[low:high].tolist()
+        for lane, node, action in zip(range(low, high), nodes, actions, strict=True):
+            if action >= 0:
+                try:
+                    reward, terminated, truncated = work(lane, node, action, new, discount)
+                    done.append((lane, float(reward), bool(terminated), bool(truncated)))
+                except Exception:
+                    faults.append((lane, traceback.format_exc()))
+        if done:
+            lanes, rewards, terminated, truncated = map(list, zip(*done, strict=True))
+            self._arrays.reward[lanes] = rewards
+            self._arrays.terminated[lanes] = terminated
+            self._arrays.truncated[lanes] = truncated
+            self._find_nonsense(lanes, faults)
+        return faults
+
+    def _reset(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+        self.place(lane, self._simulators[lane].reset(int(self._arrays.seed[lane])))
+        return 0.0, False, False
+
+    def _step(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+        """Try an action for the search."""
+        simulator, states = self._simulators[lane], self._states[lane]
+        if self._layout.stochastic:
+            seed = int(self._arrays.seed[lane])
+            result = simulator.sample_step(states[node], action, seed)
+        else:
+            result = simulator.step(states[node], action)
+            if node == 0:
+                self._tried[lane][action] = result
+        state, reward, terminated, truncated = result
+        states[new] = state
+        if not terminated:
+            self._show(lane, state)
+            if discount >= 0:
+                rng = np.random.default_rng(int(self._arrays.seed[lane]))
+                self._arrays.value[lane] = rollout(simulator, state, truncated, discount, rng)
+        return reward, terminated, truncated
+
+    def _advance(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+        """A real step; where the search has tried it, the simulator need not be asked again."""
+        result = self._tried[lane].get(action)
+        if result is None:
+            result = self._simulators[lane].step(self._states[lane][0], action)
+        state, reward, terminated, truncated = result
+        self._states[lane], self._tried[lane] = {0: state}, {}
+        self._show(lane, state, not terminated)
+        return reward, terminated, truncated
+
+    def _show(self, lane: int, state: State, mask: bool = True) -> None:
+        simulator = self._simulators[lane]
+        observation = simulator.observe(state)
+        seen = observation if isinstance(observation, dict) else {_ALONE: observation}
+        for name, array, shape in self._observation:
+            if np.shape(seen[name]) != shape:
+                raise ValueError(
+                    f"observe returned {name or 'an array'} of shape {np.shape(seen[name])}, and "
+                    f"of shape {shape} before."
+                )
+            array[lane] = seen[name]
+        if self._layout.masked and mask:
+            row = np.asarray(simulator.action_mask(state))
+            if row.shape != (self._layout.num_actions,):
+                raise ValueError(
+                    f"action_mask returned shape {row.shape}, not ({self._layout.num_actions},)."
+                )
+            self._arrays.mask[lane] = row
+            if not row.any():
+                raise ValueError("action_mask allows nothing in a state that is not terminal.")
+
+    def _find_nonsense(self, lanes: list[int], faults: list[tuple[int, str]]) -> None:
+        """Add the lanes whose reply holds a number that is not finite."""
+        low, high = lanes[0], lanes[-1] + 1
+        seen = [(f"observe returned {name or 'a number'}", x) for name, x, _ in self._observation]
+        for what, array in [("step returned a reward", self._arrays.reward), *seen]:
+            part = array[low:high]
+            if part.dtype.kind == "f" and not np.isfinite(part).all():
+                wrong = ~np.isfinite(part.reshape(high - low, -1)).all(1)
+                part[wrong] = 0
+                failed = set(lanes) - {lane for lane, _ in faults}
+                failed &= set((low + np.flatnonzero(wrong)).tolist())
+                text = f"ValueError: {what} that is not finite.\n"
+                faults += [(lane, text) for lane in sorted(failed)]
+
+
+def rollout(
+    simulator: Any, state: State, over: bool, discount: float, rng: np.random.Generator
+) -> float:
+    """The discounted return of random actions from a state to the end of its episode."""
+    total, weight, mask = 0.0, 1.0, getattr(simulator, "action_mask", None)
+    for _ in range(ROLLOUT_LIMIT):
+        if over:
+            break
+        if mask is None:
+            action = int(rng.integers(simulator.num_actions))
+        else:
+            action = int(rng.choice(np.flatnonzero(mask(state))))
+        state, reward, terminated, truncated = simulator.step(state, action)
+        total += weight * reward
+        weight *= discount
+        over = terminated or truncated
+    return total
+
+
+def _die_with(parent: int) -> None:
+    """Have Linux end this process when its parent ends, whatever it is doing then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def main(requests: int, replies: int, memory: int, crash: int, parent: int, task: str) -> None:
+    """Serve requests until the other end of the pipe is closed.
+
+    requests, replies, memory, crash: file descriptors: pipes, shared memory, a file for the
+    traceback of a crash. task: JSON, what to simulate.
+    """
+    _die_with(parent)
+    crash_file = os.fdopen(crash, "w")
+    faulthandler.enable(crash_file)
+    faulthandler.register(signal.SIGUSR1, crash_file)
+    try:
+        from save_rl.envs import make_simulator
+
+        what = json.loads(task)
+        observation = tuple((name, kind, tuple(shape)) for name, kind, shape in what["observation"])
+        layout = Layout(what["num_actions"], observation, what["masked"], what["stochastic"])
+        made = [make_simulator(env, seed, **options) for env, seed, options in what["sources"]]
+        ranges = what["ranges"]  # by group: simulator, first lane, end
+        simulators = {i: made[which] for which, low, high in ranges for i in range(low, high)}
+        block = mmap.mmap(memory, 0)
+        lanes = Lanes(layout, Arrays(layout, what["lanes"], block), simulators)
+    except Exception:
+        _answer(replies, -1, [(-1, traceback.format_exc())])
+        return
+    _answer(replies, -1, [])
+    with contextlib.suppress(BrokenPipeError):
+        while data := os.read(requests, REQUEST.size):
+            command, group, new, discount = REQUEST.unpack(data)
+            _, low, high = ranges[group]
+            _answer(replies, group, lanes.run(command, low, high, new, discount))
+
+
+def _answer(replies: int, group: int, faults: list[tuple[int, str]]) -> None:
+    text = json.dumps(faults).encode() if faults else b""
+    data = REPLY.pack(group, len(text)) + text
+    while data:
+        data = data[os.write(replies, data) :]

@@ -1,0 +1,86 @@
+"""A ring of transitions in NumPy arrays, for simulators that live on the host.
+
+It holds exactly the newest `capacity` transitions. Q_MCTS and masks are as wide as the simulator's
+actions; where a state allows fewer, Q_MCTS is -inf and the mask false.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from save_rl.learning.replay import Transition
+
+
+class HostReplay(NamedTuple):
+    """Transitions `[capacity, ...]` and the returns of the episodes they belong to.
+
+    lane: which lane a transition came from, -1 if its episode was abandoned. returns: discounted
+    rewards from the transition to the end of its episode, so far. weight: γ^k for the next reward.
+    unfinished: the episode still goes on. added: `[]` transitions so far.
+    """
+
+    data: Transition
+    lane: np.ndarray
+    returns: np.ndarray
+    weight: np.ndarray
+    unfinished: np.ndarray
+    added: np.ndarray
+
+
+def empty(example: Transition, capacity: int) -> HostReplay:
+    """Room for `capacity` transitions like those of `example` `[lanes, ...]`."""
+    data = jax.tree.map(lambda x: np.zeros((capacity, *x.shape[1:]), x.dtype), example)
+    zeros = np.zeros(capacity, np.float32)
+    return HostReplay(
+        data,
+        np.full(capacity, -1, np.int32),
+        zeros,
+        zeros.copy(),
+        np.zeros(capacity, np.bool_),
+        np.zeros((), np.int64),
+    )
+
+
+def add(
+    replay: HostReplay,
+    transitions: Transition,
+    moved: np.ndarray,
+    over: np.ndarray,
+    gamma: float,
+    track: bool,
+) -> None:
+    """Write the transitions of a lock-step, `[lanes, ...]`.
+
+    moved: `[lanes]`, lanes that made a step; what the others did before is abandoned. over: the
+    episode ends with this transition. track: keep returns up to date.
+    """
+    lanes = np.flatnonzero(moved)
+    capacity = len(replay.lane)
+    slots = (int(replay.added) + np.arange(len(lanes))) % capacity
+
+    def write(ring: np.ndarray, new: np.ndarray) -> None:
+        ring[slots] = new[lanes]
+
+    jax.tree.map(write, replay.data, transitions)
+    replay.added[...] += len(lanes)
+    if not track:
+        return
+    replay.lane[slots], replay.unfinished[slots] = lanes, True
+    replay.returns[slots], replay.weight[slots] = 0.0, 1.0
+    replay.lane[(replay.lane >= 0) & ~moved[replay.lane]] = -1
+    going = replay.unfinished & (replay.lane >= 0)
+    replay.returns[going] += replay.weight[going] * transitions.reward[replay.lane[going]]
+    replay.weight[going] *= gamma
+    replay.unfinished[going] = ~over[replay.lane[going]]
+
+
+def sample(
+    replay: HostReplay, rng: np.random.Generator, shape: tuple[int, ...]
+) -> tuple[Transition, Any, Any]:
+    """Draw transitions `[*shape, ...]`, their returns and whether their episode is finished."""
+    capacity = len(replay.lane)
+    age = rng.integers(min(int(replay.added), capacity), size=shape)
+    slots = (int(replay.added) - 1 - age) % capacity
+    data = jax.tree.map(lambda ring: ring[slots], replay.data)
+    return data, replay.returns[slots], ~replay.unfinished[slots]

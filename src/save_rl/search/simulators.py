@@ -1,0 +1,152 @@
+"""Search over lanes of simulators: the trees of `search.host`, the states of `envs.pool`.
+
+A simulation is: select in every tree, step the simulators, one call of the network for all new
+states, expand and back up. The lanes come in groups. While one group's new states are evaluated,
+the workers simulate for the next; what is found does not depend on it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from save_rl.envs.pool import Pool
+from save_rl.search import host
+from save_rl.search.rules import Rule
+from save_rl.types import SearchResult
+
+# Maps observations `[n, ...]` and masks `[n, A]` (`[n, 0]` where all actions always are allowed) to
+# `(prior, value)` of at least n rows; masked actions are -inf.
+Evaluate = Callable[[Any, np.ndarray], tuple[np.ndarray, np.ndarray]]
+# Changes priors `[n, A]` of roots in place; also given the numbers `[n]` of their lanes.
+Noise = Callable[[np.ndarray, np.ndarray], None]
+
+
+class LaneSearch:
+    """Searches the lanes of neighbouring groups of a pool; the room is used again.
+
+    After a search, `simulations` is how many steps the simulators made for it.
+    """
+
+    def __init__(self, pool: Pool, groups: Sequence[int], budget: int, overlap: bool = True):
+        self.pool, self.groups, self.budget, self.overlap = pool, list(groups), budget, overlap
+        self.low, self.high = pool.groups[groups[0]].low, pool.groups[groups[-1]].high
+        shape = (self.high - self.low, pool.layout.num_actions)
+        self._q_values, self._visits = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+        self._nothing = np.zeros((1, shape[1]), np.float32)
+        self._trees, self._rows = {}, {}
+        self._asked = dict.fromkeys(groups, False)
+        for group in groups:
+            _, low, high = pool.groups[group]
+            mine = slice(low - self.low, high - self.low)
+            out = (self._q_values[mine], self._visits[mine])
+            self._trees[group] = host.Search(high - low, budget, shape[1], out=out)
+            self._rows[group] = np.zeros(high - low, np.int64)
+        self.simulations = 0
+
+    def run(
+        self,
+        evaluate: Evaluate | None,
+        *,
+        rule: Rule,
+        c: float,
+        discount: float,
+        seeds: np.ndarray,
+        lanes: np.ndarray | None = None,
+        noise: Noise | None = None,
+        return_tree: bool = False,
+    ) -> SearchResult:
+        """Search from where the lanes stand; the arrays are written anew by the next search.
+
+        evaluate: what states are worth; None is UCT's random rollout. seeds: `[lanes]` uint32.
+        lanes: `[lanes]` bool, those that take part; lost ones never do.
+        """
+        self._rule, self._c, self._discount, self._seeds = rule, c, discount, seeds
+        self._evaluate, self.simulations = evaluate, 0
+        self._q_values[:], self._visits[:] = -np.inf, 0
+        takes_part = ~self.pool.lost[self.low : self.high]
+        if lanes is not None:
+            takes_part &= lanes
+        for group in self.groups:
+            self._begin(group, takes_part, noise)
+        for simulation in range(self.budget):
+            for group in self.groups:
+                self._finish(group, simulation)
+                if simulation + 1 < self.budget and self.overlap:
+                    self._ask(group, simulation + 1)
+        results = [self._trees[group].result(return_tree) for group in self.groups]
+        tree = results[0].tree if len(results) == 1 else [result.tree for result in results]
+        return SearchResult(
+            self._q_values, self._visits, self._visits > 0, tree if return_tree else None
+        )
+
+    def priors(self, evaluate: Evaluate, lanes: np.ndarray) -> np.ndarray:
+        """The prior `[lanes, A]` of where the lanes stand, without any search."""
+        self._evaluate = evaluate
+        self._q_values[:] = -np.inf
+        for group in self.groups:
+            _, low, high = self.pool.groups[group]
+            mine = np.flatnonzero(lanes[low - self.low : high - self.low])
+            prior, _ = self._look(group, mine)
+            self._q_values[low - self.low + mine] = prior[: len(mine)]
+        return self._q_values
+
+    def _begin(self, group: int, takes_part: np.ndarray, noise: Noise | None) -> None:
+        _, low, high = self.pool.groups[group]
+        mine = slice(low - self.low, high - self.low)
+        lanes = np.flatnonzero(takes_part[mine])
+        priors, _ = self._look(group, lanes)
+        if noise is not None:
+            priors = np.array(priors)
+            noise(priors[: len(lanes)], mine.start + lanes)
+        rows = self._rows[group]
+        rows[lanes] = np.arange(len(lanes))
+        self._trees[group].begin(
+            priors, rule=self._rule, c=self._c, discount=self._discount, seeds=self._seeds[mine],
+            lanes=lanes, rows=rows,
+        )  # fmt: skip
+        if self.overlap and self.budget > 0:
+            self._ask(group, 0)
+
+    def _ask(self, group: int, simulation: int) -> None:
+        """Select, and hand what is to be tried to the simulators."""
+        _, low, high = self.pool.groups[group]
+        nodes, actions = self._trees[group].select()
+        asked = int(np.count_nonzero(actions >= 0))
+        self.simulations += asked
+        self._asked[group] = asked > 0
+        if not asked:  # every lane has come to a known end
+            return
+        seeds = self._seeds[low - self.low : high - self.low].astype(np.uint64)
+        rollout = self._discount if self._evaluate is None else -1.0
+        self.pool.step(group, nodes, actions, simulation + 1, seeds * 2**20 + simulation, rollout)
+
+    def _finish(self, group: int, simulation: int) -> None:
+        """Take what the simulators found, evaluate it, expand and back up."""
+        if not self.overlap:
+            self._ask(group, simulation)
+        if self._asked[group]:
+            self.pool.receive(group)
+        trees, rows, arrays = self._trees[group], self._rows[group], self.pool.arrays
+        _, low, high = self.pool.groups[group]
+        lost = np.flatnonzero(self.pool.lost[low:high])
+        if len(lost):
+            trees.drop(lost)
+        terminated = arrays.terminated[low:high]
+        new = np.flatnonzero((trees.actions >= 0) & ~terminated)
+        rows[new] = np.arange(len(new))
+        priors, values = self._look(group, new)
+        trees.expand(arrays.reward[low:high], terminated, rows, priors, values)
+
+    def _look(self, group: int, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Prior and value of what some lanes of a group show; one row at least."""
+        if len(lanes) == 0:
+            return self._nothing, np.zeros(1)
+        at = self.pool.groups[group].low + lanes
+        mask = self.pool.arrays.mask[at]
+        if self._evaluate is not None:
+            return self._evaluate(self.pool.observation(at), mask)
+        prior = np.zeros((len(lanes), self.pool.layout.num_actions), np.float32)
+        if mask.shape[1]:
+            prior[~mask] = -np.inf
+        return prior, self.pool.arrays.value[at]

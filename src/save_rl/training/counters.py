@@ -1,0 +1,84 @@
+"""What a run counts, the same way in both loops: steps, episodes, returns, losses."""
+
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from save_rl.learning.exploration import typical_length
+from save_rl.types import Array
+
+SeedT = TypeVar("SeedT", bound=Any)
+
+
+class Stats(NamedTuple):
+    """Sums since the last line of metrics, per seed."""
+
+    steps: Array
+    episodes: Array
+    return_sum: Array
+    return_min: Array
+    return_max: Array
+    loss_q: Array
+    loss_a: Array
+    updates: Array
+
+
+class Counters(NamedTuple):
+    """What a line of metrics is made of; arrays `[seeds]`.
+
+    restarts: faults of a simulator that were answered with new episodes.
+    """
+
+    episodes: np.ndarray
+    env_steps: np.ndarray
+    simulator_steps: np.ndarray
+    updates: np.ndarray
+    length: np.ndarray
+    restarts: np.ndarray
+    stats: Stats
+
+
+def no_stats(xp: Any) -> Stats:
+    """Nothing yet; `xp` is NumPy or jax.numpy."""
+    none, zero = xp.zeros((), xp.int32), xp.zeros((), xp.float32)
+    return Stats(none, none, zero, zero + xp.inf, zero - xp.inf, zero, zero, none)
+
+
+def count_step(state: SeedT, reward: Array, over: Array, moved: Any, xp: Any) -> SeedT:
+    """The state of a seed after a real step of its lanes; `xp` is NumPy or jax.numpy.
+
+    reward, over: `[lanes]`. moved: which lanes made a step.
+    """
+    returns = state.episode_return + reward
+    step = state.episode_step + moved
+    finished = xp.sum(over, dtype=xp.int32)
+    mean_length = xp.sum(xp.where(over, step, 0)) / xp.maximum(finished, 1)
+    stats = state.stats
+    stats = stats._replace(
+        steps=stats.steps + 1,
+        episodes=stats.episodes + finished,
+        return_sum=stats.return_sum + xp.sum(xp.where(over, returns, 0.0)),
+        return_min=xp.minimum(stats.return_min, xp.min(xp.where(over, returns, xp.inf))),
+        return_max=xp.maximum(stats.return_max, xp.max(xp.where(over, returns, -xp.inf))),
+    )
+    return state._replace(
+        episode_step=xp.where(over, 0, step),
+        episode_return=xp.where(over, 0.0, returns),
+        length=typical_length(state.length, finished, mean_length),
+        episodes=state.episodes + finished,
+        steps=state.steps + 1,
+        stats=stats,
+    )
+
+
+def count_updates(state: SeedT, updates: Any, loss_q: Any, loss_a: Any) -> SeedT:
+    """The state of a seed after some updates with these sums of losses."""
+    stats = state.stats
+    return state._replace(
+        updates=state.updates + updates,
+        stats=stats._replace(
+            loss_q=stats.loss_q + loss_q,
+            loss_a=stats.loss_a + loss_a,
+            updates=stats.updates + updates,
+        ),
+    )

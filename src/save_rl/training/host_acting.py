@@ -1,0 +1,70 @@
+"""The final action as a kernel, for agents whose search runs on the host.
+
+`training.acting` has the same rules for JAX. Random numbers come from Numba's generator, which the
+caller seeds.
+"""
+
+import numpy as np
+
+from save_rl.compiled import njit
+from save_rl.search.host import nth
+
+
+@njit
+def _highest(values, eligible):
+    """Index of the highest value among the eligible, ties at random; -1 if none is eligible."""
+    best, count, index = -np.inf, 0, -1
+    for a in range(values.shape[0]):
+        if not eligible[a]:
+            continue
+        if values[a] > best:
+            best, count, index = values[a], 1, a
+        elif values[a] == best:
+            count += 1
+            if np.random.randint(count) == 0:
+                index = a
+    return index
+
+
+@njit
+def _sample(weights):
+    """Index drawn with probability proportional to `[A]` weights."""
+    left = np.random.random() * weights.sum()
+    for a in range(weights.shape[0]):
+        left -= weights[a]
+        if left < 0:
+            return a
+    return weights.argmax()
+
+
+@njit
+def act(search, visits_decide, threshold, epsilon, q_values, visits):
+    """The final action of one lane; `epsilon` < 0 means test, -inf in `q_values` a masked action.
+
+    The three flags are what `Agent.act` says; `search` is false where nothing was simulated.
+    """
+    valid = q_values > -np.inf
+    if search and visits_decide:
+        if epsilon >= 0:
+            return _sample(visits)
+        return _highest(visits, visits > 0)
+    if np.random.random() < epsilon:
+        return nth(valid, np.random.randint(valid.sum()))
+    explored = visits > 0
+    if not explored.any():
+        return _highest(q_values, valid)
+    best = _highest(q_values, explored)
+    unexplored = valid & ~explored
+    if threshold and q_values[best] <= 0 and unexplored.any():
+        return _highest(np.zeros_like(q_values), unexplored)
+    return best
+
+
+@njit
+def act_all(lanes, seeds, search, visits_decide, threshold, epsilon, q_values, visits, actions):
+    """`act` for some lanes, each with random numbers of its own; writes `actions [B]`."""
+    for lane in lanes:
+        np.random.seed(seeds[lane])
+        actions[lane] = act(
+            search, visits_decide, threshold, epsilon[lane], q_values[lane], visits[lane]
+        )

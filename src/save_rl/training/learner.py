@@ -1,0 +1,138 @@
+"""Learning from batches: `β_Q L_Q + β_A L_A`, Adam, a target network. Both loops use it.
+
+A lock-step of acting is followed by the updates that keep the replay ratio. All their batches are
+drawn at once, and the target network, which rests until the end of the lock-step, sees them in one
+pass.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from save_rl.agents import Agent
+from save_rl.learning import losses
+from save_rl.learning.replay import Transition
+from save_rl.search.lanes import apply_mask
+from save_rl.training.settings import TrainSettings
+from save_rl.types import Array
+
+
+class Learner(NamedTuple):
+    """What learning changes. `params` are the arrays of the network."""
+
+    params: Any
+    target: Any
+    optimiser: Any
+
+
+def is_array(x: Any) -> bool:
+    """Arrays of an environment or network that differ between seeds."""
+    return isinstance(x, (jax.Array, np.ndarray, np.generic))
+
+
+class Learning:
+    """How an agent learns, as functions of its parameters.
+
+    make: a fresh network from a JAX key.
+    """
+
+    def __init__(self, agent: Agent, settings: TrainSettings, make: Callable[[Any], Any]):
+        self.agent, self.settings, self._make = agent, settings, make
+        self._static = eqx.partition(make(jax.random.PRNGKey(0)), is_array)[1]
+        self._optimiser = optax.adam(settings.learning_rate)  # paper A.1, TensorFlow's defaults
+
+    def network(self, params: Any) -> Any:
+        """The network with these parameters."""
+        return eqx.combine(params, self._static)
+
+    def initial(self, key: Array) -> Learner:
+        """A learner that has learned nothing."""
+        params = eqx.partition(self._make(key), is_array)[0]
+        return Learner(params, params, self._optimiser.init(params))
+
+    def betas(self, episodes: Any) -> tuple[Any, Any]:
+        """β_Q and β_A after so many episodes."""
+        s, agent = self.settings, self.agent
+        return (
+            agent.beta_q.at(episodes) if s.beta_q is None else s.beta_q,
+            agent.beta_a.at(episodes) if s.beta_a is None else s.beta_a,
+        )
+
+    def _loss(
+        self, params: Any, batch: Transition, targets: Array, weights: Array, betas: Any
+    ) -> tuple[Array, tuple[Array, Array]]:
+        """`β_Q L_Q + β_A L_A` on one batch `[N, ...]`, and both terms."""
+        head, value = self.network(params)(batch.observation)
+        head = apply_mask(head, batch.mask)
+        agent = self.agent
+        loss_q = loss_a = jnp.zeros(targets.shape)
+        if agent.value_loss == "td":
+            loss_q = jax.vmap(losses.td_loss)(head, batch.action, targets)
+        elif agent.value_loss == "return":
+            loss_q = jax.vmap(losses.return_loss)(value, targets)
+        if agent.amortization_loss == "cross-entropy":
+            loss_a = jax.vmap(losses.amortization_loss)(head, batch.target)
+        elif agent.amortization_loss == "l2":
+            loss_a = jax.vmap(losses.l2_amortization_loss)(head, batch.target)
+        elif agent.amortization_loss == "visits":
+            loss_a = jax.vmap(losses.cross_entropy)(head, batch.target)
+        mean_q, mean_a = jnp.sum(weights * loss_q), jnp.sum(weights * loss_a)
+        return betas[0] * mean_q + betas[1] * mean_a, (mean_q, mean_a)
+
+    def updates(
+        self,
+        learner: Learner,
+        batches: Transition,
+        returns: Array,
+        finished: Array,
+        episodes: Any,
+        step: Any,
+        active: Any,
+    ) -> tuple[Learner, Array, Array]:
+        """The updates after lock-step `step`, and the sums of both losses.
+
+        batches: `[updates, batch, ...]`; returns and finished, `[updates, batch]`, are those of
+        `replay.sample`. active: false where nothing is to be learned yet.
+        """
+        s, agent = self.settings, self.agent
+        shape = batches.action.shape
+        weights = jnp.full(shape, 1.0 / s.batch)
+        if agent.value_loss == "return":
+            targets = returns
+            weights = finished / jnp.maximum(jnp.sum(finished, -1, keepdims=True), 1)
+        else:
+            flat = jax.tree.map(
+                lambda x: x.reshape(-1, *x.shape[len(shape) :]), batches.next_observation
+            )
+            next_q, _ = self.network(learner.target)(flat)
+            next_q = apply_mask(next_q.reshape(*shape, -1), batches.next_mask)
+            targets = jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
+        betas = self.betas(episodes)
+
+        def update(carry, inputs):
+            params, optimiser = carry
+            (_, terms), gradient = jax.value_and_grad(self._loss, has_aux=True)(
+                params, *inputs, betas
+            )
+            changes, new_optimiser = self._optimiser.update(gradient, optimiser)
+            changed = (optax.apply_updates(params, changes), new_optimiser)
+            kept = jax.tree.map(lambda new, old: jnp.where(active, new, old), changed, carry)
+            return kept, terms
+
+        (params, optimiser), (loss_q, loss_a) = jax.lax.scan(
+            update, (learner.params, learner.optimiser), (batches, targets, weights)
+        )
+        # Counted from the first lock-step, so that the moment is the same for all seeds.
+        made = (step + 1) * s.updates_per_step
+        copy = (made // s.target_period) != ((made - s.updates_per_step) // s.target_period)
+        target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), params, learner.target)
+        return (
+            Learner(params, target, optimiser),
+            active * jnp.sum(loss_q),
+            active * jnp.sum(loss_a),
+        )
