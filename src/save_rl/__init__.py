@@ -13,12 +13,18 @@ if TYPE_CHECKING:
     from save_rl import search
     from save_rl.api import train
     from save_rl.envs import make
+    from save_rl.envs.check import check
     from save_rl.evaluation import evaluate
 
 __version__ = "0.1.0"
-__all__ = ["evaluate", "make", "search", "train"]
+__all__ = ["check", "evaluate", "make", "search", "train"]
 
-_HOMES = {"train": "save_rl.api", "make": "save_rl.envs", "evaluate": "save_rl.evaluation"}
+_HOMES = {
+    "train": "save_rl.api",
+    "make": "save_rl.envs",
+    "check": "save_rl.envs.check",
+    "evaluate": "save_rl.evaluation",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,11 @@
 """The Python door to training, with the names and defaults of the command line."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from save_rl.errors import InputError
 from save_rl.training.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -15,8 +18,27 @@ def default_out(settings: TrainSettings) -> Path:
     return Path("runs") / f"{env}-{settings.agent}-{settings.seeds[0]}"
 
 
+def env_name(env: str | Callable[..., Any]) -> str:
+    """The name under which a run, and its worker processes, find an environment again.
+
+    A factory, a function or class at the top level of a file, becomes `package.module:factory`.
+    """
+    if isinstance(env, str):
+        return env
+    module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "")
+    if module == "__main__":
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        module = Path(script).stem if script else None
+    if module is None or not name.isidentifier():
+        raise InputError(
+            f"ENV: {name or env!r} can't be found again by a worker or a resumed run; give a "
+            "function or class at the top level of a file, or its name package.module:factory."
+        )
+    return f"{module}:{name}"
+
+
 def train(
-    env: str = "tightrope",
+    env: str | Callable[..., Any] = "tightrope",
     *,
     agent: str = "save",
     out: str | Path | None = None,
@@ -31,12 +53,13 @@ def train(
 ) -> "TrainResult":
     """Train an agent and leave a run directory; see `TrainSettings` for everything else to set.
 
+    env: a name of `save-rl envs`, `gym/ID`, `package.module:factory`, or such a factory itself.
     Several seeds, `seed=(0, 1, 2)`, train side by side in one compiled program.
     """
     from save_rl.training.loop import train as run
 
     seeds = (seed,) if isinstance(seed, int) else tuple(seed)
-    full = TrainSettings(env=env, agent=agent, seeds=seeds, **settings)
+    full = TrainSettings(env=env_name(env), agent=agent, seeds=seeds, **settings)
     full.check()
     return run(
         full,

@@ -15,7 +15,7 @@ AGENTS = (
     "puct, q-learning, save, save-l2, save-no-amortization, save-no-q-learning, save-puct, uct, "
     "uct-threshold"
 )
-COMMANDS = "agents, bench, demo, envs, evaluate, experiments, reproduce, train, watch"
+COMMANDS = "agents, bench, check, demo, envs, evaluate, experiments, reproduce, train, watch"
 
 NAMES = {
     "trian": f"COMMAND: there is no command 'trian'; known: {COMMANDS}. Did you mean 'train'?",

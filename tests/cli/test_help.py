@@ -25,6 +25,7 @@ PAGES = {
     "bench physics": (bench.BenchPhysics,),
     "bench train": (bench.BenchTrain,),
     "watch": (commands.Watch,),
+    "check": (commands.Check,),
     "demo": (commands.Demo,),
     "envs": (commands.Envs,),
     "agents": (commands.Agents,),
@@ -35,6 +36,7 @@ SHOWN_AS = {
     (TrainSettings, "seeds"): "--seed",
     (commands.Evaluate, "run_or_env"): "DIR",
     (commands.Watch, "env"): "ENV",
+    (commands.Check, "env"): "ENV",
     (commands.Envs, "env"): "ENV",
 }
 # `Train` has the options of the environment in its own field, and shows the settings one by one.
@@ -73,7 +75,8 @@ def help_texts(kind):
 
 def test_the_list_of_commands(page):
     assert page() == (
-        "usage: save-rl [-h] {train,evaluate,reproduce,bench,watch,demo,envs,agents,experiments} "
+        "usage: save-rl [-h] "
+        "{train,evaluate,reproduce,bench,watch,check,demo,envs,agents,experiments} "
         "Search with Amortized Value Estimates, for small search budgets. "
         "options -h, --help show this help message and exit "
         "subcommands (required) "
@@ -82,6 +85,7 @@ def test_the_list_of_commands(page):
         "• reproduce Reproduce a figure of the paper: results.csv, figure.png and claims.json. "
         "• bench Measure throughput on this machine. "
         "• watch Play one episode of an environment and write it as an animation. "
+        "• check Test whether a simulator keeps its promises, and say in words what is wrong. "
         "• demo A minute of SAVE on Tightrope: live progress, a table, a picture. "
         "• envs List the environments, or show scenes of one. "
         "• agents List the agents. "

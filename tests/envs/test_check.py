@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from save_rl.envs import check as module
 from save_rl.envs import make
-from save_rl.envs.check import check
+from save_rl.envs.check import check, episodes
 from save_rl.envs.tightrope import tightrope, tightrope_simulator
 from save_rl.errors import InputError
 
@@ -844,7 +843,7 @@ def test_a_slow_simulator_is_looked_at_for_less_long():
 
 
 def test_large_observations_are_not_all_remembered(monkeypatch):
-    monkeypatch.setattr(module, "_ROOM", 10 * LENGTH * 8)
+    monkeypatch.setattr(episodes, "ROOM", 10 * LENGTH * 8)
     report = check(NeverEnds())
     assert report.ok
     assert "within 2" not in next(f.text for f in report.findings if f.subject == "endings")

@@ -1,8 +1,10 @@
 """Simulations per second of both back ends, next to `mctx.muzero_policy` on the same shapes.
 
-All of them search the same random MDP of tables, so that the model costs next to nothing.
+All of them search the same random MDP of tables, so that the model costs little. What it costs is
+measured too and taken off where the cost of the trees alone is given.
 """
 
+import time
 from typing import Any
 
 import jax
@@ -10,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.bench import median_seconds
+from save_rl.bench.pool import bench_pool
 from save_rl.search import device, host
 from save_rl.search.device import mctx
 from save_rl.search.rules import Rule
@@ -68,35 +71,61 @@ def _case(lanes: int, num_actions: int, budget: int, repeats: int) -> dict[str, 
         output = mctx.muzero_policy((), jax.random.PRNGKey(0), root, recurrent, budget)
         return output.action_weights
 
-    def on_host():
-        states = np.zeros((lanes, budget + 1), np.int32)
-        states[:, 0] = roots
-        rows = np.arange(lanes)
+    @jax.jit
+    def model(states):
+        """The steps and evaluations of a search, without a tree."""
 
-        def step(nodes, actions, new_node):
-            before = states[rows, nodes]
+        def once(carry, k):
+            states, total = carry
+            states, reward, _, _ = jax.vmap(tables.step)(states, (states + k) % num_actions)
+            prior, value = tables.evaluate(states)
+            return (states, total + reward + prior[:, 0] + value), prior
+
+        return jax.lax.scan(once, (states, jnp.zeros(lanes)), jnp.arange(budget))
+
+    trees = host.Search(lanes, budget, num_actions)
+    rows = np.arange(lanes)
+    never = np.zeros(lanes, np.bool_)
+
+    def on_host(clock=None):
+        """Search; with a clock, add the seconds of everything but the model to it."""
+        at = np.zeros((lanes, budget + 1), np.int32)
+        at[:, 0] = roots
+        prior = tables.prior[roots]
+        started = time.perf_counter()
+        outside = 0.0
+        trees.begin(prior, rule=Rule.SAVE, c=2.0, discount=0.99, seeds=seeds)
+        for k in range(budget):
+            nodes, actions = trees.select()
+            asked = time.perf_counter()
+            before = at[rows, nodes]
             after = tables.next_state[before, actions]
-            states[:, new_node] = after
-            return (
-                tables.reward[before, actions], np.zeros(lanes, np.bool_), tables.prior[after],
-                tables.value[after],
-            )  # fmt: skip
+            at[:, k + 1] = after
+            found = (tables.reward[before, actions], tables.prior[after], tables.value[after])
+            outside += time.perf_counter() - asked
+            trees.expand(found[0], never, rows, *found[1:])
+        result = trees.result()
+        if clock is not None:
+            clock.append(time.perf_counter() - started - outside)
+        return result
 
-        return host.search(
-            tables.prior[roots], step, rule=Rule.SAVE, budget=budget, c=2.0, discount=0.99,
-            seeds=seeds,
-        )  # fmt: skip
-
-    states = jnp.asarray(roots)
+    states, clock = jnp.asarray(roots), []
     seconds = median_seconds(
         {
             "device": lambda: jax.block_until_ready(on_device(states)),
             "host": on_host,
             "mctx.muzero_policy": lambda: jax.block_until_ready(reference(states)),
+            "model": lambda: jax.block_until_ready(model(states)),
+            "trees": lambda: on_host(clock),
         },
         repeats,
     )
     simulations = lanes * budget
+    tree = {
+        "device": (seconds["device"] - seconds.pop("model")) / simulations,
+        "host": float(np.median(clock[1:])) / simulations,
+    }
+    del seconds["trees"]
     rates = {name: simulations / value for name, value in seconds.items()}
     muzero = rates["mctx.muzero_policy"]
     return {
@@ -105,13 +134,17 @@ def _case(lanes: int, num_actions: int, budget: int, repeats: int) -> dict[str, 
         "budget": budget,
         "simulations_per_second": {name: round(rate) for name, rate in rates.items()},
         "ratio_to_muzero_policy": {name: round(rate / muzero, 2) for name, rate in rates.items()},
+        "tree_microseconds_per_simulation": {name: round(t * 1e6, 2) for name, t in tree.items()},
+        "trees_host_faster_than_mctx": round(tree["device"] / tree["host"], 1),
+        "tree_megabytes_host": round(sum(x.nbytes for x in trees.trees) / 1e6, 2),
     }
 
 
 def bench_search(repeats: int = 7) -> dict[str, Any]:
     """Measure a few shapes; 64 lanes, 100 actions and budget 10 are Tightrope's."""
-    shapes = [(64, 100, 10), (64, 100, 50), (640, 100, 10), (64, 1000, 10)]
+    shapes = [(64, 100, 10), (64, 100, 50), (640, 100, 10), (64, 1000, 10), (64, 10_000, 10)]
     return {
         "device": jax.devices()[0].device_kind,
         "cases": [_case(*shape, repeats=repeats) for shape in shapes],
+        "pool": bench_pool(),
     }

@@ -9,7 +9,7 @@ import tyro
 
 @dataclass(frozen=True)
 class BenchSearch:
-    """Simulations per second, next to mctx.muzero_policy on the same shapes."""
+    """Simulations per second, next to mctx.muzero_policy on the same shapes; cost of workers."""
 
     json: bool = False
     """Print JSON instead of a table."""
@@ -106,5 +106,12 @@ def _print_bench(report: dict[str, Any], as_json: bool) -> None:
     for label in flat[0]:
         table.add_row(label, *(cells.get(label, "") for cells in flat))
     Console().print(table)
+    pool = report.get("pool")
+    if pool:
+        print(
+            f"pool, {pool['lanes']} lanes: a round trip adds "
+            f"{pool['round_trip_overhead_microseconds']} µs per batch; a second worker gains "
+            f"{pool['gain_of_a_second_worker']}x on steps of 0.5 ms"
+        )
     for name, value in report.get("milliseconds", {}).items():
         print(f"{name}: median {value['median']} ms, worst {value['worst']} ms")

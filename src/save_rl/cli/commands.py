@@ -13,6 +13,7 @@ import tyro
 from save_rl.api import default_out
 from save_rl.cli.bench import Bench
 from save_rl.cli.reproduce import Reproduce
+from save_rl.envs import SEED_IS_NO_OPTION
 from save_rl.errors import InputError
 from save_rl.training.settings import TrainSettings
 
@@ -28,6 +29,8 @@ def read_options(pairs: Sequence[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise InputError(f"--env-options: '{pair}' is not possible; write name=value.")
+        if name == "seed":
+            raise InputError(SEED_IS_NO_OPTION)
         try:
             options[name] = json.loads(text)
         except ValueError:
@@ -170,6 +173,35 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Check:
+    """Test whether a simulator keeps its promises, and say in words what is wrong."""
+
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+    """An environment (see save-rl envs), gym/ID, or package.module:factory."""
+    env_options: tuple[str, ...] = ()
+    """Options of the environment, as name=value."""
+    seed: int = 0
+    """Draws the environment, the episodes and their actions."""
+    seconds: float = 20.0
+    """About how long this may take; of a slow simulator fewer steps are looked at."""
+
+    def run(self) -> None:
+        from rich.console import Console
+
+        from save_rl.envs.check import check_named
+        from save_rl.errors import require
+
+        require(self.seed >= 0, "--seed", self.seed, "0 or more")
+        require(self.seconds > 0, "--seconds", self.seconds, "more than 0")
+        console, options = Console(), read_options(self.env_options)
+        with console.status(f"Playing {self.env}"):
+            report = check_named(self.env, options, seed=self.seed, seconds=self.seconds)
+        report.print(console)
+        if not report.ok:
+            raise SystemExit(1)
+
+
+@dataclass(frozen=True)
 class Envs:
     """List the environments, or show scenes of one."""
 
@@ -229,6 +261,7 @@ COMMANDS: dict[str, Any] = {
     "reproduce": Reproduce,
     "bench": Bench,
     "watch": Watch,
+    "check": Check,
     "demo": Demo,
     "envs": Envs,
     "agents": Agents,

@@ -23,6 +23,7 @@ class Entry(NamedTuple):
     simulator: str | None = None
 
 
+SEED_IS_NO_OPTION = "--env-options: seed is not possible here; --seed draws the environment."
 GYM = "gym/"  # and a Gymnasium id
 _CONSTRUCTION = "save_rl.envs.construction:"
 _OPTIONS = "options: difficulty, curriculum_sample, preset, sticky_penalty, masked"
@@ -79,7 +80,7 @@ def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     parameters = inspect.signature(factory).parameters
     anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     if "seed" in options:
-        raise InputError("--env-options: seed is not possible here; --seed draws the environment.")
+        raise InputError(SEED_IS_NO_OPTION)
     for name in options:
         if name not in parameters and not anything:
             raise unknown_name("option", name, set(parameters) - {"seed"}, "--env-options")

@@ -155,9 +155,10 @@ class Lanes:
                     faults.append((lane, traceback.format_exc()))
         if done:
             lanes, rewards, terminated, truncated = map(list, zip(*done, strict=True))
-            self._arrays.reward[lanes] = rewards
-            self._arrays.terminated[lanes] = terminated
-            self._arrays.truncated[lanes] = truncated
+            at = slice(low, high) if len(done) == high - low else lanes
+            self._arrays.reward[at] = rewards
+            self._arrays.terminated[at] = terminated
+            self._arrays.truncated[at] = truncated
             self._find_nonsense(lanes, faults)
         return faults
 
@@ -196,15 +197,15 @@ class Lanes:
 
     def _show(self, lane: int, state: State, mask: bool = True) -> None:
         simulator = self._simulators[lane]
-        observation = simulator.observe(state)
-        seen = observation if isinstance(observation, dict) else {_ALONE: observation}
+        seen = simulator.observe(state)
         for name, array, shape in self._observation:
-            if np.shape(seen[name]) != shape:
+            part = np.asarray(seen if name == _ALONE else seen[name])
+            if part.shape != shape:
                 raise ValueError(
-                    f"observe returned {name or 'an array'} of shape {np.shape(seen[name])}, and "
-                    f"of shape {shape} before."
+                    f"observe returned {name or 'an array'} of shape {part.shape}, and of shape "
+                    f"{shape} before."
                 )
-            array[lane] = seen[name]
+            array[lane] = part
         if self._layout.masked and mask:
             row = np.asarray(simulator.action_mask(state))
             if row.shape != (self._layout.num_actions,):

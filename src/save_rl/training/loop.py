@@ -86,11 +86,16 @@ class _Run:
         return self.before + time.monotonic() - self.started
 
     def finished(self) -> bool:
-        return self.episodes() >= self.settings.episodes
+        done, s = self.program.counters(self.state), self.settings
+        over = done.episodes >= s.episodes
+        if s.steps > 0:
+            over |= done.env_steps >= s.steps
+        return bool(over.all())
 
-    def episodes(self) -> int:
-        """Episodes of the seed that has had fewest."""
-        return int(self.program.counters(self.state).episodes.min())
+    def progress(self) -> int:
+        """Steps, where they are limited, else episodes, of the seed that has had fewest."""
+        done = self.program.counters(self.state)
+        return int((done.env_steps if self.settings.steps > 0 else done.episodes).min())
 
     def simulations(self) -> int:
         """Steps that simulators have made for searches."""
@@ -248,7 +253,8 @@ def train(
             run.save()  # a broken first minute can be resumed too
         latest: dict[int, dict[str, Any]] = {}  # the last line of metrics of each seed
         clock = counted = None  # set after the first chunk, which compiles
-        with Progress(label or settings.agent, settings.episodes, "episodes", progress) as bar:
+        goal = (settings.steps, "steps") if settings.steps else (settings.episodes, "episodes")
+        with Progress(label or settings.agent, *goal, progress) as bar:
             while not run.finished():
                 if stop.code is not None:
                     run.save()
@@ -262,5 +268,5 @@ def train(
                     clock, counted, rate = time.monotonic(), run.simulations(), 0.0
                 else:
                     rate = (run.simulations() - counted) / (time.monotonic() - clock)
-                bar.update(run.episodes(), _note(list(latest.values()), rate))
+                bar.update(run.progress(), _note(list(latest.values()), rate))
         return _finish(run, draw=True)

@@ -22,7 +22,7 @@ METRICS: tuple[str, ...] = (
     "test_return", "restarts", "seed",
 )  # fmt: skip
 # A run may be continued with other values of these.
-_FREE = ("episodes",)
+_FREE = ("episodes", "steps")
 
 
 def _versions() -> dict[str, str]:

@@ -15,11 +15,13 @@ class TrainSettings:
     """Settings of one training run; every one of them is in `config.json`."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = "tightrope"
-    """Environment by name, or `package.module:factory`."""
+    """Environment by name, `gym/ID` for Gymnasium's, or `package.module:factory`."""
     agent: str = "save"
     """Agent by name; `save-rl agents` lists them."""
     episodes: int = 1_000_000  # paper B.3
     """Episodes to train each seed for."""
+    steps: int = 0
+    """Real steps to stop each seed after, if its episodes are not over before; 0 for no limit."""
     budget: int = 10  # paper B.3
     """Simulations per decision while training."""
     seeds: Annotated[tuple[int, ...], tyro.conf.arg(name="seed")] = (0,)
@@ -81,6 +83,7 @@ class TrainSettings:
         )
         require(self.episodes > 0, "--episodes", self.episodes, "at least 1")
         require(self.episodes < 2**31, "--episodes", self.episodes, "at most 2147483647")
+        require(self.steps >= 0, "--steps", self.steps, "0 (no limit) or more")
         require(self.budget >= 0, "--budget", self.budget, "0 or more")
         require(self.budget > 0 or agent.act != "visits", "--budget", self.budget,
                 f"at least 1 for '{self.agent}', which acts on visit counts")  # fmt: skip

@@ -1,0 +1,83 @@
+"""What a pool of worker processes costs, and what a second worker gains.
+
+No JAX here: workers import this file for its simulator.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+
+from save_rl.bench import median_seconds
+from save_rl.envs.pool import Pool, Source
+
+LANES = 32
+_OBSERVATION = np.zeros(16, np.float32)
+
+
+class Busy:
+    """A simulator that keeps its core busy for so many milliseconds in every step."""
+
+    num_actions = 4
+
+    def __init__(self, milliseconds: float):
+        self._seconds = milliseconds / 1000
+
+    def reset(self, seed: int) -> int:
+        return 0
+
+    def step(self, state: int, action: int) -> tuple[int, float, bool, bool]:
+        if self._seconds:
+            end = time.perf_counter() + self._seconds
+            while time.perf_counter() < end:
+                pass
+        return state + 1, 0.0, False, False
+
+    def observe(self, state: int) -> np.ndarray:
+        return _OBSERVATION
+
+
+def _round_trips(workers: int, milliseconds: float) -> tuple[Pool, Any]:
+    """A pool and a function that makes one batch step of all its lanes."""
+    source = Source("save_rl.bench.pool:Busy", 0, {"milliseconds": milliseconds})
+    pool = Pool([Busy(milliseconds)], [(0, LANES)], workers=workers, sources=[source])
+    pool.reset(0, np.arange(LANES), np.zeros(LANES, np.int64))
+    nodes, actions = np.zeros(LANES, np.int64), np.ones(LANES, np.int64)
+
+    def trip() -> None:
+        pool.step(0, nodes, actions, 1)
+        pool.receive(0)
+
+    return pool, trip
+
+
+def _microseconds(milliseconds: float, repeats: int) -> dict[str, float]:
+    """Median time of a batch step: of the bare calls, in this process, with one worker, two."""
+    simulator, out = Busy(milliseconds), np.zeros((LANES, 16), np.float32)
+
+    def bare() -> None:
+        for lane in range(LANES):
+            state, _, _, _ = simulator.step(0, 1)
+            out[lane] = simulator.observe(state)
+
+    pools = {workers: _round_trips(workers, milliseconds) for workers in (0, 1, 2)}
+    try:
+        named = {"no_workers": pools[0][1], "one_worker": pools[1][1], "two_workers": pools[2][1]}
+        seconds = median_seconds({"bare_calls": bare, **named}, repeats)
+    finally:
+        for pool, _ in pools.values():
+            pool.close()
+    return {name: round(value * 1e6, 1) for name, value in seconds.items()}
+
+
+def bench_pool(repeats: int = 2000) -> dict[str, Any]:
+    """Batch steps of 32 lanes: of a simulator that does nothing, and of one that takes 0.5 ms."""
+    nothing, busy = _microseconds(0.0, repeats), _microseconds(0.5, max(repeats // 50, 1))
+    return {
+        "lanes": LANES,
+        "microseconds_per_batch": nothing,
+        "round_trip_overhead_microseconds": round(nothing["one_worker"] - nothing["no_workers"], 1),
+        "handling_microseconds": round(nothing["no_workers"] - nothing["bare_calls"], 1),
+        "microseconds_per_batch_of_half_a_millisecond_each": busy,
+        "gain_of_a_second_worker": round(busy["one_worker"] / busy["two_workers"], 2),
+    }

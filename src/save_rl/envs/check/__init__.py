@@ -1,0 +1,255 @@
+"""Whether a simulator keeps its promises, in words that its author can act on.
+
+A simulator is a pure function of its state. `check` plays random episodes and plays them again: as
+they were, with side steps everywhere, from states long past, and in turns with one another;
+`check_named` plays them in another process too. Each time they have to come out the same.
+"""
+
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from save_rl.envs import make_simulator
+from save_rl.envs.check.episodes import Episode, are_pure, play, replay, spread, step_aside
+from save_rl.envs.check.interface import Jitted, look_at_names
+from save_rl.envs.check.witness import Place, Witness, Wrong, array_of, blame, named
+from save_rl.envs.check.words import Finding, Report, cause, difference, shown
+from save_rl.envs.pool import Pool, Source
+from save_rl.errors import InputError, RunError, require
+
+__all__ = ["check", "check_named", "Report", "Finding"]
+
+_TRIED = 32  # actions tried in one state
+_SAMPLES = 20  # seeds of sample_step tried in one state
+_LANES = 4  # episodes that are played in another process
+_PATIENCE = 60.0  # seconds it may take to answer
+
+
+def check(
+    simulator: Any, *, seeds: int = 4, steps: int = 200, seed: int = 0, seconds: float = 20.0
+) -> Report:
+    """Play random episodes of a simulator or a JAX environment, and report what it does wrong.
+
+    seeds: episodes to play; where they are short, more are played.
+    steps: of an episode, at most.
+    seed: of the first episode and its actions; the next episode has the next seed.
+    seconds: about how long this may take; of a slow simulator fewer steps are looked at.
+    """
+    witness, _ = _look(simulator, seeds, steps, seed, seconds)
+    return witness.report()
+
+
+def check_named(
+    env: str, env_options: dict[str, Any], *, seeds: int = 4, steps: int = 200, seed: int = 0,
+    seconds: float = 20.0,
+) -> Report:  # fmt: skip
+    """`check` an environment by name or `package.module:factory`; `seed` also makes it.
+
+    If nothing is wrong, it is played in a worker process too; JAX environments have none.
+    """
+    try:
+        simulator = make_simulator(env, seed, **env_options)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"ENV: '{env}' can't be made: {cause(error)}.") from error
+    witness, episodes = _look(simulator, seeds, steps, seed, seconds)
+    if witness.report().ok and not isinstance(witness.simulator, Jitted):
+        _processes(witness, episodes[:_LANES], Source(env, seed, env_options))
+    return witness.report()
+
+
+def _look(
+    simulator: Any, seeds: int, steps: int, seed: int, seconds: float
+) -> tuple[Witness, list[Episode]]:
+    """Look at all that one process can show."""
+    for name, value, least in (("seeds", seeds, 1), ("steps", steps, 1), ("seed", seed, 0)):
+        require(value >= least, name, value, f"at least {least}")
+    require(seconds > 0, "seconds", seconds, "more than 0")
+    witness = Witness(simulator)
+    try:
+        look_at_names(witness, seed)
+        episodes = play(witness, seeds, steps, seed, seconds)
+    except Wrong as wrong:
+        witness.wrong(wrong)
+        return witness, []
+    if are_pure(witness, episodes):
+        for look_at in (_all_actions, _seeds, _render, _samples):
+            try:
+                look_at(witness, episodes)
+            except Wrong as wrong:
+                witness.wrong(wrong)
+    _masks(witness, episodes)
+    _endings(witness, episodes)
+    _speed(witness, episodes, seconds)
+    return witness, episodes
+
+
+def _all_actions(witness: Witness, episodes: list[Episode]) -> None:
+    """Try many of the allowed actions in some states."""
+    for episode in witness.in_time(episodes[:8], 1):
+        for number in spread(len(episode.states), 2):
+            actions = witness.choose(episode.seen[number], _TRIED)
+            step_aside(witness, episode, number, episode.states[number], actions)
+
+
+def _seeds(witness: Witness, episodes: list[Episode]) -> None:
+    """Whether seeds make a difference, if not at the start then later."""
+    longest = max(episodes, key=lambda episode: len(episode.actions))
+    others = (longest._replace(seed=episode.seed) for episode in episodes)
+    if len(episodes) < 2:
+        return
+    if any(difference(episode.seen[0], longest.seen[0]) for episode in episodes):
+        witness.found("seeds", "ok", "different seeds gave different starts")
+    elif any(what for other in witness.in_time(others) for _, _, what in replay(witness, other)):
+        witness.found("seeds", "ok", "different seeds gave different episodes")
+    else:
+        text = "every seed gave the same episode: right for a puzzle with one start; otherwise draw"
+        witness.found("seeds", "note", f"{text} the start from the seed, in reset")
+
+
+def _render(witness: Witness, episodes: list[Episode]) -> None:
+    shapes = set()
+    for episode in witness.in_time(episodes[:4] if witness.has("render") else [], 1):
+        for number in spread(len(episode.states), 3):
+            place = Place(episode.seed, number)
+            value = witness.call("render", place, episode.states[number])
+            image = array_of(value)
+            if image is None or image.shape[2:] != (3,) or image.dtype != np.uint8:
+                text = "render must give an image, uint8 [height, width, 3]"
+                raise Wrong("render", f"{text}, but gave {shown(value)}, at {place}.")
+            if what := _changed(witness, episode, number):
+                raise Wrong("render", f"render changes the state: {what}.")
+            shapes.add(image.shape)
+    if shapes:
+        several = "; animations need one size" if len(shapes) > 1 else ""
+        text = f"uint8 {', '.join(str(list(shape)) for shape in sorted(shapes))}{several}"
+        witness.found("render", "note" if several else "ok", text)
+
+
+def _samples(witness: Witness, episodes: list[Episode]) -> None:
+    """The same promises for `sample_step`, which draws from a seed of its own."""
+    if not witness.has("sample_step"):
+        return
+    varied = False
+    starts = [(e, number) for e in episodes for number in spread(len(e.states), 3)][:12]
+    for episode, number in witness.in_time(starts, 1):
+        state, action = episode.states[number], episode.actions[number]
+        place, known = Place(episode.seed, number + 1), {}
+        for sample in (*range(_SAMPLES), *range(5)):
+            _, seen = witness.step(state, action, place, sample)
+            if what := difference(seen, known.setdefault(sample, seen)):
+                text = f"sample_step(state, {action}, {sample}) twice gives two results: at {place}"
+                advice = "Draw from np.random.default_rng(seed) alone."
+                raise Wrong("sample_step", f"{text}, {what}. {advice}")
+            varied |= bool(difference(seen, known[0]))
+        if what := _changed(witness, episode, number):
+            names = witness.changes(state, "sample_step", state, action, 0)
+            text = f"sample_step changes the state it was given: {what}"
+            raise blame("sample_step", text, "sample_step", names, "Copy what you change.")
+    if varied:
+        witness.found("sample_step", "ok", "the same seed gave the same, others something else")
+    else:
+        text = f"{_SAMPLES} seeds never made a difference: draw from the seed, or leave it out"
+        witness.found("sample_step", "note", text)
+
+
+def _changed(witness: Witness, episode: Episode, number: int) -> str:
+    """How a state that was kept looks, or goes on, otherwise than before."""
+    state, place = episode.states[number], Place(episode.seed, number)
+    what = difference(witness.look(state, place), episode.seen[number])
+    if not what:
+        _, seen = witness.step(state, episode.actions[number], place._replace(step=number + 1))
+        what = difference(seen, episode.seen[number + 1])
+    return what and f"at {place}, {what}"
+
+
+def _masks(witness: Witness, episodes: list[Episode]) -> None:
+    masks = [seen["action_mask"] for e in episodes for seen in e.seen if "action_mask" in seen]
+    allowed, number = [int(mask.sum()) for mask in masks], witness.simulator.num_actions
+    if not masks:
+        witness.found("masks", "ok", "none, so every action must be possible everywhere")
+    elif min(allowed) == number:
+        witness.found("masks", "note", "all actions are allowed always: it can be left out")
+    else:
+        text = f"{min(allowed)} to {max(allowed)} of {number} actions are allowed"
+        witness.found("masks", "ok", text)
+
+
+def _endings(witness: Witness, episodes: list[Episode]) -> None:
+    last = [episode.seen[-1] for episode in episodes]
+    terminated = sum(bool(seen.get("terminated")) for seen in last)
+    truncated = sum(not seen.get("terminated") and bool(seen.get("truncated")) for seen in last)
+    longest, going = max(len(e.actions) for e in episodes), len(last) - terminated - truncated
+    if going == len(last):
+        text = f"no episode ended within {longest} random steps. Searches don't mind, but training"
+        advice = "counts episodes: if there is no time limit, add one, reported as truncated."
+        witness.found("endings", "note", f"{text} {advice}")
+    else:
+        more = f", {going} went on for {longest} steps or less" if going else ""
+        text = f"{len(last)} episodes: {terminated} terminated, {truncated} truncated{more}"
+        witness.found("endings", "ok", text)
+
+
+def _speed(witness: Witness, episodes: list[Episode], seconds: float) -> None:
+    step, observe = (float(np.median(witness.times[name])) for name in ("step", "observe"))
+    text = f"{1e6 * step:,.0f} µs a step and {1e6 * observe:,.0f} µs an observation here: "
+    text += f"{1 / max(step + observe, 1e-9):,.0f} steps a second. Looked at {len(episodes)} "
+    text += f"episodes, with {len(witness.times['step']):,} calls of step in all."
+    if witness.cut_short:
+        text += f" More did not fit into {seconds:g} seconds."
+    witness.found("speed", "note", text)
+
+
+def _processes(witness: Witness, episodes: list[Episode], source: Source) -> None:
+    """Play episodes in a worker process: its sets have another order, and it starts anew."""
+
+    def stop(warning: str) -> None:
+        raise RunError(f"in a worker process {warning.rpartition('; ')[0]}")
+
+    try:
+        with Pool(
+            [witness.simulator], [(0, len(episodes))], workers=1, sources=[source],
+            timeout=_PATIENCE, warn=stop,
+        ) as pool:  # fmt: skip
+            what = _played_by(pool, episodes)
+    except RunError as error:
+        first, *more = str(error).splitlines()
+        died = [line for line in more if line.startswith("A worker process died")]
+        text = ": ".join([first.removeprefix("ENV: ").rstrip("."), *(died or more[-1:])])
+        witness.found("processes", "wrong", f"{text.rstrip('.')}.")
+        return
+    if what:
+        text = f"an episode comes out differently in a worker process: {what}"
+        advice = "Nothing may come from the order of a set, from hash(), the clock or the machine; "
+        advice += "a factory that draws takes a seed."
+        witness.found("processes", "wrong", f"{text}. {advice}")
+    else:
+        text = f"{len(episodes)} episodes came out the same in a worker process"
+        witness.found("processes", "ok", text)
+
+
+def _played_by(pool: Pool, episodes: list[Episode]) -> str:
+    """The first difference between episodes and the same ones played by a pool."""
+    arrays = pool.arrays
+    lanes = {
+        "reward": arrays.reward, "terminated": arrays.terminated, "truncated": arrays.truncated,
+        "action_mask": arrays.mask, **named(pool.layout.observation_of(arrays.observation)),
+    }  # fmt: skip
+    seeds = np.array([episode.seed for episode in episodes], np.uint64)
+    pool.reset(0, np.arange(len(episodes)), seeds)
+    steps = zip_longest(*(episode.actions for episode in episodes), fillvalue=-1)
+    for number, actions in enumerate([None, *steps]):
+        if actions is not None:
+            pool.advance(0, np.array(actions))
+            pool.receive(0)
+        for lane, episode in enumerate(episodes):
+            if number > len(episode.actions):
+                continue
+            seen = episode.seen[number]
+            now = {name: array[lane] for name, array in lanes.items() if name in seen}
+            before = {name: seen[name].astype(array.dtype) for name, array in now.items()}
+            if what := difference(now, before):
+                return f"at {Place(episode.seed, number)}, {what}"
+    return ""

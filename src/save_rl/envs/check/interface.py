@@ -1,0 +1,94 @@
+"""The names a simulator must have, and JAX environments behind the same names."""
+
+import sys
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from save_rl.envs.check.witness import Witness, Wrong
+from save_rl.envs.check.words import cause, kind, shown
+
+_REQUIRED, _OPTIONAL = ("reset", "step", "observe"), ("action_mask", "render", "sample_step")
+
+
+class Jitted:
+    """A JAX environment as a simulator for Python: compiled, and with seeds instead of keys."""
+
+    def __init__(self, environment: Any):
+        import jax
+
+        names = [*_REQUIRED, "action_mask", "sample_step"]
+        methods = {name: getattr(environment, name, None) for name in names}
+        jitted = {name: jax.jit(method) for name, method in methods.items() if method is not None}
+        key, number = jax.random.PRNGKey, np.int32
+        self.num_actions = int(environment.num_actions)
+        self.render = getattr(environment, "render", None)
+        self.reset = lambda seed: jitted["reset"](key(seed))
+        self.step = lambda state, action: jitted["step"](state, number(action))
+        self.observe, self.action_mask = jitted["observe"], jitted.get("action_mask")
+        if sample := jitted.get("sample_step"):
+            self.sample_step = lambda state, action, seed: sample(state, number(action), key(seed))
+
+
+def look_at_names(witness: Witness, seed: int) -> None:
+    """Look at the names; of a JAX environment the witness gets one for Python instead."""
+    simulator = witness.simulator
+    if isinstance(simulator, type):
+        name = simulator.__name__
+        raise Wrong("interface", f"This is the class {name}; check one that is made: {name}().")
+    missing = [name for name in ("num_actions", *_REQUIRED) if not hasattr(simulator, name)]
+    if missing:
+        hint = " It is a function: check what it returns." if callable(simulator) else ""
+        text = f"There is no {' and no '.join(missing)} in this {type(simulator).__name__}.{hint}"
+        raise Wrong("interface", text)
+    present = [name for name in _OPTIONAL if witness.has(name)]
+    for name in (*_REQUIRED, *present):
+        if not callable(value := getattr(simulator, name)):
+            raise Wrong("interface", f"{name} must be a method, not {shown(value)}.")
+    number = simulator.num_actions
+    if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
+        hint = " Make it an attribute or a @property." if callable(number) else ""
+        text = f"num_actions must be a whole number, at least 1, not {shown(number)}.{hint}"
+        raise Wrong("interface", text)
+    witness.simulator = _for_python(witness, simulator, seed)
+    what = "simulator" if witness.simulator is simulator else "JAX environment"
+    text = f"a {what} of {number} actions, with {', '.join([*_REQUIRED, *present])}"
+    absent = [name for name in _OPTIONAL if name not in present]
+    without = f", without {', '.join(absent)} (optional)" if absent else ""
+    witness.found("interface", "ok", text + without)
+
+
+def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
+    """The simulator itself, or a JAX environment behind `Jitted`.
+
+    What can be traced is a JAX environment, unless a plain seed gives a state without JAX arrays.
+    """
+    state, takes_seeds = None, False
+    with suppress(Exception):
+        state, takes_seeds = simulator.reset(seed), True
+    if "jax" not in sys.modules:
+        return simulator
+    import jax
+
+    if takes_seeds and not any(isinstance(x, jax.Array) for x in jax.tree.leaves(state)):
+        return simulator
+    name, shapes = "reset", {}
+    try:
+        state = jax.eval_shape(simulator.reset, jax.random.PRNGKey(seed))
+        action = jax.ShapeDtypeStruct((), np.int32)
+        for name, *more in (("step", action), ("observe",), ("action_mask",)):
+            if witness.has(name):
+                shapes[name] = jax.eval_shape(getattr(simulator, name), state, *more)
+    except Exception as error:
+        if takes_seeds or name == "reset":
+            return simulator
+        text = f"reset takes a JAX key, but jax.jit can't compile {name}: {cause(error)}."
+        hint = f"Write {name} in jax.numpy, or let reset take a whole number."
+        raise Wrong("interface", f"{text} {hint}") from error
+    result, before = shapes["step"], jax.tree.map(kind, state)
+    after = jax.tree.map(kind, result[0]) if isinstance(result, tuple) else before
+    if after != before:
+        text = "step must keep the structure, shapes and types of the state, or JAX can't loop"
+        witness.found("step", "wrong", text, f": it makes {after} of {before}.")
+    return Jitted(simulator)
