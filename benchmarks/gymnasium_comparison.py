@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from matplotlib.ticker import EngFormatter
 from side_by_side import run_all
 
 from save_rl.report.canvas import WIDTH, clean, empty_figure, legend_below, save_png
@@ -79,6 +80,7 @@ def figure(table, path):
             axes.fill_between(steps, low, high, color=look.colour, alpha=0.15, linewidth=0)
         axes.set_title(title)
         axes.set_xlabel("Real steps")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_ylabel("Test return")
         clean(axes)
     legend_below(drawing, agents.values())

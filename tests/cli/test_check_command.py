@@ -98,6 +98,12 @@ def test_faults_are_counted(check):
     assert out.endswith("2 things are wrong with this simulator.\n")
 
 
+def test_what_training_refuses_is_not_called_sound(check):
+    code, out, _ = check("tests.cli.broken_environments:Branching")
+    assert code == 1
+    assert "training refuses it" in out
+
+
 IMPOSSIBLE = {
     "tigthrope": (
         "ENV: there is no environment 'tigthrope'; known: connecting, covering, covering-hard, "

@@ -181,7 +181,7 @@ class Lanes:
         if not terminated:
             self._show(lane, state)
             if discount >= 0:
-                rng = np.random.default_rng(int(self._arrays.seed[lane]))
+                rng = np.random.default_rng((int(self._arrays.seed[lane]), 1))  # not sample_step's
                 self._arrays.value[lane] = rollout(simulator, state, truncated, discount, rng)
         return reward, terminated, truncated
 

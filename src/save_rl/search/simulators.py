@@ -58,6 +58,9 @@ class LaneSearch:
     ) -> SearchResult:
         """Search from where the lanes stand; the arrays are written anew by the next search.
 
+        The lanes must show their roots: after a search they show what it tried last, until a real
+        step, a reset or `Pool.place`.
+
         evaluate: what states are worth; None is UCT's random rollout. seeds: `[lanes]` uint32.
         lanes: `[lanes]` bool, those that take part; lost ones never do.
         """

@@ -73,6 +73,7 @@ class Network:
 
     def with_params(self, params: Any) -> Evaluate:
         """What states are worth under these parameters."""
+        params = jax.tree.map(jnp.asarray, params)  # to the device once
 
         def evaluate(observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             lanes = len(mask)
@@ -131,9 +132,8 @@ class Program:
         )
         budget = settings.budget if self.agent.search is not None else 0
         self._searches = [LaneSearch(self.pool, g, budget, overlap) for g in self._groups if g]
-        self._history: list[list[list[int]]] = [
-            [[] for _ in range(settings.lanes)] for _ in simulators
-        ]
+        self._history: list[list[list[int]]] = [[] for _ in simulators]
+        self._counted = [0] * len(simulators)  # faults that are in `restarts`
 
     def begin(self) -> tuple[HostSeed, ...]:
         """All seeds before their first lock-step."""
@@ -142,6 +142,7 @@ class Program:
     def _begin(self, index: int) -> HostSeed:
         s, seed = self.settings, self.settings.seeds[index]
         state = self._blank(seed)
+        self._history[index] = [[] for _ in range(s.lanes)]
         state.episode_seed[:] = self._random(index, _RESET, 0).integers(2**31, size=s.lanes)
         self._reset(index, np.ones(s.lanes, np.bool_), state.episode_seed)
         return state
@@ -215,12 +216,13 @@ class Program:
         after = []
         for index, seed in enumerate(state):
             if int(seed.episodes) < self.settings.episodes:
-                losses, faults = [], self.pool.faults[index]
+                losses: list[Any] = []
                 for t in range(step, step + self.settings.chunk):
                     seed = _keep_types(seed, self._lock_step(index, seed, t, losses))
                 made = len(losses) * self.settings.updates_per_step
                 loss_q, loss_a = np.sum(np.asarray(losses, np.float32).reshape(-1, 2), 0)
-                restarts = seed.restarts + self.pool.faults[index] - faults
+                restarts = seed.restarts + self.pool.faults[index] - self._counted[index]
+                self._counted[index] = self.pool.faults[index]
                 counted = count_updates(seed, made, loss_q, loss_a)._replace(restarts=restarts)
                 seed = _keep_types(seed, counted)
             after.append(seed)

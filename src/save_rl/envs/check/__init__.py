@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.envs import make_simulator
+from save_rl.envs import make_simulator, runs_on_host
 from save_rl.envs.check.episodes import Episode, are_pure, play, replay, spread, step_aside
 from save_rl.envs.check.interface import Jitted, look_at_names
 from save_rl.envs.check.witness import Place, Witness, Wrong, array_of, blame, named
@@ -55,6 +55,12 @@ def check_named(
     except Exception as error:
         raise InputError(f"ENV: '{env}' can't be made: {cause(error)}.") from error
     witness, episodes = _look(simulator, seeds, steps, seed, seconds)
+    if witness.report().ok:
+        try:
+            runs_on_host(simulator, env)
+        except InputError as refused:
+            text = f"training refuses it: {str(refused).removeprefix('ENV: ')}"
+            witness.found("interface", "wrong", text)
     if witness.report().ok and not isinstance(witness.simulator, Jitted):
         _processes(witness, episodes[:_LANES], Source(env, seed, env_options))
     return witness.report()

@@ -1,0 +1,203 @@
+"""The kernels that choose the final action on the host, and the noise of their roots."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import assume, given, settings
+
+from save_rl.agents import get_agent
+from save_rl.search.host import mix_noise_all
+from save_rl.training.acting import choose_action
+from save_rl.training.host_acting import act_all
+from save_rl.types import SearchResult
+from tests.training.test_acting import ACTIONS, MASKED, is_drawn_from, searches
+
+DRAWS = 6000
+TEST = -1.0  # ε of a test
+
+
+def act(name, q, visits, epsilon, seeds, lanes=None):
+    """Final actions of lanes that all found the same; -9 where none was asked for."""
+    agent, count = get_agent(name), len(seeds)
+    actions = np.full(count, -9)
+    act_all(
+        np.arange(count) if lanes is None else lanes, np.asarray(seeds, np.uint32), True,
+        agent.act == "visits", agent.act == "threshold", np.full(count, epsilon, np.float32),
+        np.tile(np.array(q, np.float32), (count, 1)),
+        np.tile(np.array(visits, np.int32), (count, 1)), actions,
+    )  # fmt: skip
+    return actions
+
+
+def choices(name, q, visits, epsilon):
+    """Final actions with many seeds, those that follow one another like random ones."""
+    seeds = np.random.default_rng(0).integers(2**32, size=DRAWS // 2, dtype=np.uint32)
+    return act(name, q, visits, epsilon, np.concatenate([seeds, np.arange(DRAWS // 2)]))
+
+
+def literal(name, q, visits, epsilon):
+    """Section 2 of the specification: the probability of each action, `[A]`."""
+    q, visits = np.array(q), np.array(visits)
+    valid, explored = q > MASKED, visits > 0
+
+    def uniform(which):
+        return which / which.sum()
+
+    if name == "puct":
+        if epsilon >= 0:
+            return visits / visits.sum()
+        return uniform(visits == visits.max())
+    best = uniform(explored & (q == q[explored].max())) if explored.any() else None
+    if best is None:
+        best = uniform(valid & (q == q[valid].max()))
+    elif name == "uct-threshold" and q[explored].max() <= 0 and (valid & ~explored).any():
+        best = uniform(valid & ~explored)
+    random = max(epsilon, 0.0)
+    return random * uniform(valid) + (1 - random) * best
+
+
+AGENTS = pytest.mark.parametrize("name", ["save", "puct", "uct-threshold"])
+
+
+@AGENTS
+@pytest.mark.parametrize("epsilon", [TEST, 0.0, 0.4, 1.0])
+@given(search=searches())
+@settings(max_examples=25)
+def test_actions_are_as_likely_as_the_specification_says(name, epsilon, search):
+    q, visits = search
+    assume(name != "puct" or any(visits))  # settings refuse a budget of 0
+    weights = literal(name, q, visits, epsilon)
+    actions = choices(name, q, visits, epsilon)
+    counts = np.bincount(actions, minlength=ACTIONS)
+    assert not counts[weights == 0].any()
+    # Out of hundreds of cases none is off by six standard errors.
+    error = np.sqrt(weights * (1 - weights) / DRAWS)
+    assert np.all(np.abs(counts / DRAWS - weights) <= 6 * error)
+
+
+@pytest.mark.parametrize(
+    ("name", "q", "visits", "epsilon", "weights"),
+    [
+        # The best of what was explored, though an unexplored one seems better.
+        ("save", [0.9, -0.5, -0.2, 0.0], [0, 2, 1, 0], TEST, [0, 0, 1, 0]),
+        # Three tie; the fourth of the same value was never tried.
+        ("save", [0.5, 0.5, 0.1, 0.5, 0.5], [1, 2, 1, 0, 7], 0.0, [1, 1, 0, 0, 1]),
+        # Of 4 actions a random one is the best in a quarter of the cases: 0.6 + 0.4 / 4 = 0.7.
+        ("save", [0.1, 0.2, 0.3, 0.4], [1, 1, 1, 1], 0.4, [0.1, 0.1, 0.1, 0.7]),
+        ("save", [0.1, MASKED, 0.9, -2.0, MASKED], [3, 0, 0, 1, 0], 1.0, [1, 0, 1, 1, 0]),
+        ("save", [0.1, MASKED, 0.7, 0.3], [0, 0, 0, 0], TEST, [0, 0, 1, 0]),
+        ("puct", [0.0, 0.9, 0.1, 0.3, MASKED], [6, 0, 3, 1, 0], 0.0, [6, 0, 3, 1, 0]),
+        ("puct", [0.0, 0.9, 0.1, 0.3, MASKED], [6, 0, 3, 1, 0], 1.0, [6, 0, 3, 1, 0]),
+        ("puct", [0.9, 0.1, 0.3, MASKED, 0.0], [4, 4, 1, 0, 4], TEST, [1, 1, 0, 0, 1]),
+        ("uct-threshold", [0.0, -0.3, 0.0, 0.0, MASKED], [2, 1, 0, 0, 0], TEST, [0, 0, 1, 1, 0]),
+        ("uct-threshold", [0.1, -0.3, 0.0, 0.0, MASKED], [2, 1, 0, 0, 0], TEST, [1, 0, 0, 0, 0]),
+    ],
+)
+def test_hand_worked_choices(name, q, visits, epsilon, weights):
+    assert is_drawn_from(choices(name, q, visits, epsilon), weights)
+
+
+def test_without_a_search_an_agent_of_visits_is_greedy_on_its_policy():
+    actions = np.zeros(50, np.int64)
+    policy = np.tile(np.array([0.2, MASKED, 0.5, 0.3], np.float32), (50, 1))
+    act_all(
+        np.arange(50), np.arange(50, dtype=np.uint32), False, True, False, np.full(50, TEST),
+        policy, np.zeros((50, 4), np.int32), actions,
+    )  # fmt: skip
+    assert set(actions) == {2}
+
+
+@AGENTS
+def test_a_lane_depends_on_its_seed_alone(name):
+    q, visits, seeds = [0.5, 0.5, 0.0, MASKED], [1, 1, 0, 0], np.arange(40) * 977
+    everywhere = act(name, q, visits, 0.5, seeds)
+    np.testing.assert_array_equal(everywhere, act(name, q, visits, 0.5, seeds))
+    some = np.array([31, 4, 17])
+    chosen = act(name, q, visits, 0.5, seeds, lanes=some)
+    np.testing.assert_array_equal(chosen[some], everywhere[some])
+    assert set(np.delete(chosen, some)) == {-9}  # the others were not asked
+    assert len(set(everywhere)) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon"),
+    [("save", TEST), ("save", 0.0), ("puct", TEST), ("uct-threshold", TEST)],
+)
+@given(search=searches())
+@settings(max_examples=50)
+def test_both_back_ends_agree_where_chance_has_no_say(name, epsilon, search):
+    q, visits = search
+    assume(name != "puct" or any(visits))
+    weights = literal(name, q, visits, epsilon)
+    assume(np.count_nonzero(weights) == 1)
+    found = SearchResult(
+        jnp.asarray(q, jnp.float32), jnp.asarray(visits, jnp.int32), jnp.asarray(visits) > 0
+    )
+    on_device = _choose(get_agent(name), found, epsilon)
+    assert act(name, q, visits, epsilon, [1]) == [int(on_device)] == [weights.argmax()]
+
+
+def _choose(agent, found, epsilon):
+    key = jax.random.PRNGKey(0)
+    if epsilon < 0:
+        return _test(agent, found, key)
+    return _train(agent, found, jnp.float32(epsilon), key)
+
+
+_test = jax.jit(lambda a, r, k: choose_action(a, r, None, k), static_argnums=0)
+_train = jax.jit(choose_action, static_argnums=0)
+
+
+# Noise at the root: 0.75 π + 0.25 Dir(1/n) over n unmasked actions.
+
+NOISY = 20_000
+
+
+def noise(policy, share):
+    rows = np.tile(np.array(policy, np.float32), (NOISY, 1))
+    mix_noise_all(np.arange(NOISY, dtype=np.uint32), share, rows)
+    return rows.astype(np.float64)
+
+
+@pytest.mark.parametrize(("n", "actions"), [(2, 6), (3, 6), (6, 6), (100, 100)])
+def test_moments_of_the_noise_are_those_of_the_dirichlet(n, actions):
+    policy = np.full(actions, MASKED)
+    policy[np.argsort(np.arange(actions) % 2, kind="stable")[:n]] = 1 / n
+    x = noise(policy, 1.0)[:, policy > MASKED]
+    # For concentrations that add up to 1: variance m (1 - m) / 2, covariance -m² / 2, m = 1/n.
+    mean, variance, covariance = 1 / n, (1 / n) * (1 - 1 / n) / 2, -1 / n**2 / 2
+    first, last = x[:, 0], x[:, -1]
+    products, squares = (first - mean) * (last - mean), (first - mean) ** 2
+    for sample, expected in ((first, mean), (squares, variance), (products, covariance)):
+        assert abs(sample.mean() - expected) < 4 * sample.std() / np.sqrt(NOISY)
+    # One coordinate is Beta(1/n, 1 - 1/n); below 1e-6 a policy is as good as 0.
+    visible = np.sort(first[first > 1e-6])
+    exact = scipy.stats.beta(1 / n, 1 - 1 / n).cdf(visible)
+    ranks = 1 - np.arange(len(visible), 0, -1) / NOISY
+    assert np.max(np.abs(ranks - exact)) < scipy.stats.kstwo.isf(1e-3, NOISY)
+
+
+def test_a_share_of_the_policy_is_noise_and_the_rest_stays():
+    policy = np.array([0.5, MASKED, 0.3, 0.2, MASKED])
+    allowed = policy > MASKED
+    mixed, only_noise = noise(policy, 0.25), noise(policy, 1.0)
+    np.testing.assert_allclose(mixed[:, allowed].sum(1), 1.0, atol=1e-5)
+    assert np.all(mixed[:, ~allowed] == MASKED)
+    expected = 0.75 * policy[allowed] + 0.25 * only_noise[:, allowed]
+    np.testing.assert_allclose(mixed[:, allowed], expected, atol=1e-6)
+
+
+def test_one_allowed_action_keeps_everything():
+    np.testing.assert_allclose(noise([MASKED, 1.0, MASKED], 0.25)[:, 1], 1.0, atol=1e-5)
+
+
+def test_noise_depends_on_the_seed_of_the_row_alone():
+    policy = np.full((3, 4), 0.25, np.float32)
+    alone = policy[:1].copy()
+    mix_noise_all(np.array([1, 5, 1], np.uint32), 0.25, policy)
+    mix_noise_all(np.array([5], np.uint32), 0.25, alone)
+    np.testing.assert_array_equal(policy[1], alone[0])
+    np.testing.assert_array_equal(policy[0], policy[2])
+    assert not np.array_equal(policy[0], policy[1])
