@@ -1,9 +1,11 @@
 """The numbered examples run from any folder and print what they promise."""
 
+import importlib
 import os
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import jax
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+DOCS = EXAMPLES.with_name("docs")
 
 
 def run(tmp_path: Path, name: str, *arguments: str) -> str:
@@ -80,6 +83,103 @@ def test_an_environment_of_ones_own_is_trained_by_its_address(tmp_path):
     assert all(0 <= reward <= 1 for reward in rewards.values())
     lengths = re.findall(r"(\S+) steps an episode", output)
     assert all(1 <= float(length) <= 30 for length in lengths)
+
+
+def test_a_gymnasium_environment_is_branched_checked_and_trained(tmp_path):
+    output = run(tmp_path, "04_gymnasium_environment.py", "--steps", "300", "--tests", "5")
+    assert "right leads from cell 0 to cell 1" in output
+    assert "down leads from cell 0 to cell 4" in output
+    assert "nothing is wrong with it" in output
+    assert set(rewards_by_budget(output)) == {0, 10}
+
+
+def test_a_puzzle_of_ones_own_is_checked_and_trained_in_workers(tmp_path):
+    output = run(tmp_path, "05_own_simulator.py", "--steps", "300", "--tests", "5")
+    assert "Nothing is wrong with this simulator." in output
+    assert "random play: mean test reward" in output
+    assert set(rewards_by_budget(output)) == {0, 10, 30}
+
+
+def test_a_search_is_shown_as_a_table_and_a_tree(tmp_path):
+    output = run(tmp_path, "06_inspect_a_search.py", "--budget", "12", "--out", "tree.svg")
+    rows = re.findall(r"^(\w+) +(\S+) +(\S+) +(\d+)$", output, re.MULTILINE)
+    table = {name: (float(prior), float(q), int(visits)) for name, prior, q, visits in rows}
+    assert sum(visits for *_, visits in table.values()) == 12
+    prior, q, visits = table["right"]  # into a hole: nothing but its prior comes back
+    assert q == pytest.approx(prior / (visits + 1), abs=0.001)
+    assert (tmp_path / "tree.svg").read_text().lstrip().startswith("<svg")
+
+
+def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(tmp_path):
+    output = run(tmp_path, "04_gymnasium_environment.py", "--steps", "300", "--tests", "4")
+    assert "right leads from cell 0 to cell 1\ndown leads from cell 0 to cell 4\n" in output
+    assert "nothing is wrong with it" in output
+    rewards = rewards_by_budget(output)
+    assert set(rewards) == {0, 10}
+    assert all(0 <= reward <= 1 for reward in rewards.values())
+
+
+def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(tmp_path):
+    output = run(tmp_path, "05_own_simulator.py", "--steps", "1200", "--tests", "40")
+    assert "Nothing is wrong with this simulator." in output
+    rewards = rewards_by_budget(output)
+    assert set(rewards) == {0, 10, 30}
+    (random,) = re.findall(r"^random play: mean test reward (\S+)$", output, re.MULTILINE)
+    assert float(random) < rewards[30]  # a little training and much search do better
+
+
+def test_a_search_is_shown_as_a_table_and_a_tree(tmp_path):
+    output = run(tmp_path, "06_inspect_a_search.py", "--out", "tree.svg")
+    row = re.compile(r"^(\w+) +(\d\.\d+) +(\d\.\d+) +(\d+)$", re.MULTILINE)
+    rows = {name: (float(p), float(q), int(n)) for name, p, q, n in row.findall(output)}
+    assert sum(visits for *_, visits in rows.values()) == 16
+    prior, q, visits = rows["right"]  # into the hole, which is worth 0
+    assert q == pytest.approx(prior / (1 + visits), abs=1e-3)
+    assert rows["down"][0] == prior
+    assert "best explored action: down" in output
+    picture = tmp_path / "tree.svg"
+    drawn = ET.parse(picture).iterfind(".//{*}g[@data-node]")
+    assert len(list(drawn)) == 17
+    assert picture.read_text() == (DOCS / "images" / "search-tree.svg").read_text()
+
+
+@pytest.fixture
+def puzzle(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("05_own_simulator")
+
+
+def test_the_puzzle_on_the_page_is_that_of_the_example():
+    example = (EXAMPLES / "05_own_simulator.py").read_text()
+    code = example[example.index("ROWS, COLUMNS") : example.index("\n\ndef main")]
+    assert code in (DOCS / "own-simulator.md").read_text()
+
+
+def test_the_puzzle_masks_its_border_pays_when_solved_and_cuts_off(puzzle):
+    tiles = puzzle.SlidingTiles()
+    state = puzzle.State((1, 2, 3, 4, 0, 5), steps=puzzle.LIMIT - 1)
+    np.testing.assert_array_equal(tiles.action_mask(state), [True, False, True, True])
+    up, left, right = 0, 2, 3
+    after, *result = tiles.step(state, right)
+    assert after.tiles == puzzle.SOLVED
+    assert result == [1.0, True, False]
+    after, *result = tiles.step(state, left)
+    assert after.tiles == (1, 2, 3, 0, 4, 5)
+    assert result == [0.0, False, True]
+    assert tiles.step(state._replace(steps=0), up)[1:] == (0.0, False, False)
+
+
+def test_every_puzzle_can_be_solved_but_is_not(puzzle):
+    tiles = puzzle.SlidingTiles()
+    seen, new = {puzzle.SOLVED}, [puzzle.SOLVED]
+    while new:
+        moves = {puzzle.slide(position, action) for position in new for action in range(4)}
+        new = list(moves - seen - {None})
+        seen.update(new)
+    starts = {tiles.reset(seed).tiles for seed in range(100)}
+    assert len(seen) == 360  # half of all orders
+    assert starts <= seen - {puzzle.SOLVED}
+    assert len(starts) > 20
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from save_rl.errors import RunError
 from save_rl.types import Simulator, State
 
 _FAULTS_IN_A_ROW = 5
+IS_WORKER = "SAVE_RL_WORKER"  # set in the environment of workers, which have none of their own
 _GRACE = 2.0  # seconds that a worker has to end by itself
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -76,19 +77,23 @@ class _Worker:
 
     def __init__(self, memory: int, task: dict[str, Any]):
         self.waiting: deque[int] = deque()  # groups that it owes an answer for
+        path = json.dumps([folder for folder in sys.path if isinstance(folder, str)])
+        what = json.dumps(task)
+        self._stopped = False
         self.crash = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
         theirs, self._requests = os.pipe()
         self._replies, answers = os.pipe()
         handed = (theirs, answers, memory, self.crash.fileno())
         numbers = [str(number) for number in (*handed, os.getpid())]
-        command = [sys.executable, "-c", _START, json.dumps(sys.path), *numbers, json.dumps(task)]
+        command = [sys.executable, "-c", _START, path, *numbers, what]
         try:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=handed, process_group=0,
-                env={**os.environ, **_ONE_THREAD},
+                env={**os.environ, **_ONE_THREAD, IS_WORKER: "1"},
             )  # fmt: skip
         except BaseException:
-            self._close_pipes()
+            self.dismiss()
+            self.crash.close()
             raise
         finally:
             os.close(theirs)
@@ -138,14 +143,18 @@ class _Worker:
             why = f"it exited with code {code}"
         return f"A worker process died: {why}.\n{trace}".rstrip() + "\n"
 
-    def _close_pipes(self) -> None:
-        for end in (self._requests, self._replies):
-            with contextlib.suppress(OSError):
-                os.close(end)
+    def dismiss(self) -> None:
+        """Close the pipes: it reads an end of file and leaves."""
+        if not self._stopped:
+            self._stopped = True
+            os.close(self._requests)
+            os.close(self._replies)
 
     def stop(self, grace: float = _GRACE) -> None:
         """End the process, and everything it has started."""
-        self._close_pipes()  # it reads an end of file and leaves
+        if self.crash.closed:  # stopped already; its number may be another's by now
+            return
+        self.dismiss()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(grace)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -187,6 +196,7 @@ class Pool:
         self._commands: list[deque[int]] = [deque() for _ in sizes]  # sent, not yet received
         self._timeout, self._warn, self._sources = timeout, warn, sources
         self._workers: list[_Worker] = []
+        self._memory: int | None = None
         self._local: Lanes | None = None
         self._answers: list[deque[list[tuple[int, str]]]] = [deque() for _ in sizes]
         if workers == 0:
@@ -197,6 +207,11 @@ class Pool:
         self._start(workers, ends[-1])
 
     def _start(self, workers: int, lanes: int) -> None:
+        if IS_WORKER in os.environ:
+            raise RunError(
+                "ENV: the file of this simulator starts worker processes when it is imported; put "
+                'what it does under if __name__ == "__main__":.'
+            )
         size = Arrays(self.layout, lanes).size
         if hasattr(os, "memfd_create"):
             self._memory = os.memfd_create("save_rl")
@@ -224,6 +239,7 @@ class Pool:
             raise
 
     def _hire(self, number: int) -> _Worker:
+        assert self._memory is not None
         task = {
             **self.layout._asdict(), "lanes": len(self.lost), "ranges": self._ranges[number],
             "sources": self._sources,
@@ -244,8 +260,10 @@ class Pool:
     def send(self, group: int, command: int, new: int = 0, discount: float = -1.0) -> None:
         """Hand the requests of a group over; see `Lanes.run`."""
         self._commands[group].append(command)
+        _, low, high = self.groups[group]
+        if command != RESET:
+            self.arrays.action[low:high][self.lost[low:high]] = -1
         if self._local is not None:
-            _, low, high = self.groups[group]
             self._answers[group].append(self._local.run(command, low, high, new, discount))
             return
         request = REQUEST.pack(command, group, new, discount)
@@ -268,6 +286,7 @@ class Pool:
                     self._replace(number)
                 else:
                     faults += said
+        self.lost[[lane for lane, _ in faults]] = True
         if command == ADVANCE:
             _, low, high = self.groups[group]
             asked = (self.arrays.action[low:high] >= 0) & ~self.lost[low:high]
@@ -348,9 +367,13 @@ class Pool:
         """End all workers."""
         workers, self._workers = self._workers, []
         for worker in workers:
-            worker.stop()
-        if workers:
+            worker.dismiss()
+        end = time.monotonic() + _GRACE
+        for worker in workers:
+            worker.stop(max(0.0, end - time.monotonic()))
+        if self._memory is not None:
             os.close(self._memory)
+            self._memory = None
 
     def __enter__(self) -> "Pool":
         return self

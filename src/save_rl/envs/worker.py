@@ -151,7 +151,7 @@ class Lanes:
                 try:
                     reward, terminated, truncated = work(lane, node, action, new, discount)
                     done.append((lane, float(reward), bool(terminated), bool(truncated)))
-                except Exception:
+                except (Exception, SystemExit):
                     faults.append((lane, traceback.format_exc()))
         if done:
             lanes, rewards, terminated, truncated = map(list, zip(*done, strict=True))
@@ -182,7 +182,10 @@ class Lanes:
             self._show(lane, state)
             if discount >= 0:
                 rng = np.random.default_rng((int(self._arrays.seed[lane]), 1))  # not sample_step's
-                self._arrays.value[lane] = rollout(simulator, state, truncated, discount, rng)
+                value = rollout(simulator, state, truncated, discount, rng)
+                if not math.isfinite(value):
+                    raise ValueError("step returned a reward that is not finite in a rollout.")
+                self._arrays.value[lane] = value
         return reward, terminated, truncated
 
     def _advance(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
@@ -205,7 +208,7 @@ class Lanes:
                     f"observe returned {name or 'an array'} of shape {part.shape}, and of shape "
                     f"{shape} before."
                 )
-            array[lane] = part
+            np.copyto(array[lane : lane + 1], part, casting="same_kind")
         if self._layout.masked and mask:
             row = np.asarray(simulator.action_mask(state))
             if row.shape != (self._layout.num_actions,):

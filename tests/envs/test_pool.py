@@ -1,0 +1,765 @@
+"""Lanes of simulators come out the same wherever they live, and outlive what simulators do."""
+
+import contextlib
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from save_rl.envs import make
+from save_rl.envs.pool import Pool, Source
+from save_rl.errors import RunError
+from tests.envs import pool_simulators
+from tests.envs.pool_simulators import (
+    END,
+    GO,
+    RAISING_SEED,
+    Place,
+    flawed,
+    has_ended,
+    have_ended,
+    wait_until,
+    wait_until_idle,
+    workers,
+)  # fmt: skip
+
+# One worker of xdist runs them all, so that the pools they share are started once.
+pytestmark = pytest.mark.xdist_group("pool")
+
+SIZES = ((0, 5), (1, 3), (0, 4))
+LANES = 12
+
+
+def open_pool(
+    name: str, sizes: Any = ((0, 4), (0, 4)), workers: int = 2, warn: Any = None,
+    timeout: float = 0.0, **options: Any,
+) -> Pool:  # fmt: skip
+    env, seeds = f"tests.envs.pool_simulators:{name}", range(1 + max(which for which, _ in sizes))
+    return Pool(
+        [make(env, seed, **options) for seed in seeds], sizes, workers=workers,
+        sources=[Source(env, seed, options) for seed in seeds], timeout=timeout, warn=warn,
+    )  # fmt: skip
+
+
+def begin(pool: Pool, seeds: np.ndarray | None = None) -> None:
+    """Begin an episode in every lane; lane i with seed i unless told otherwise."""
+    seeds = np.arange(len(pool.lost)) if seeds is None else seeds
+    for group, (_, low, high) in enumerate(pool.groups):
+        pool.reset(group, np.arange(low, high), seeds[low:high])
+
+
+def try_out(pool: Pool, group: int, actions: Any, node: int = 0, **more: Any) -> None:
+    """A step of the search from one node in all lanes of a group."""
+    pool.step(group, np.full(len(actions), node), np.array(actions), node + 1, **more)
+    pool.receive(group)
+
+
+def move(pool: Pool, group: int, actions: Any) -> None:
+    pool.advance(group, np.array(actions))
+    pool.receive(group)
+
+
+def all_arrays(pool: Pool) -> dict[str, np.ndarray]:
+    names = ("reward", "value", "terminated", "truncated", "mask")
+    return {**{n: getattr(pool.arrays, n) for n in names}, **pool.arrays.observation}
+
+
+# The same lanes with any number of workers
+
+
+class Book:
+    """What lanes should answer: states by lane and node, over simulators that nobody hides."""
+
+    def __init__(self, pool: Pool, simulators: list[Any]):
+        self.simulators = [simulators[g.simulator] for g in pool.groups for _ in g.lanes]
+        self.states: list[dict[int, Any]] = [{} for _ in self.simulators]
+        self.ended = [False] * len(self.simulators)
+        self.pool = pool
+
+    def reset(self, lane: int, seed: int) -> None:
+        self.states[lane], self.ended[lane] = {0: self.simulators[lane].reset(seed)}, False
+        self.expect(lane, (self.states[lane][0], 0.0, False, False))
+
+    def step(self, lane: int, node: int, action: int, new: int, seed: int) -> None:
+        simulator, state = self.simulators[lane], self.states[lane][node]
+        if hasattr(simulator, "sample_step"):
+            result = simulator.sample_step(state, action, seed)
+        else:
+            result = simulator.step(state, action)
+        if not result[2]:
+            self.states[lane][new] = result[0]
+        self.expect(lane, result)
+
+    def advance(self, lane: int, action: int) -> None:
+        result = self.simulators[lane].step(self.states[lane][0], action)
+        self.states[lane], self.ended[lane] = {0: result[0]}, bool(result[2] or result[3])
+        self.expect(lane, result, shown=True)
+
+    def expect(self, lane: int, result: Any, shown: bool = False) -> None:
+        state, reward, terminated, truncated = result
+        arrays, simulator = self.pool.arrays, self.simulators[lane]
+        assert arrays.reward[lane] == reward
+        assert arrays.terminated[lane] == terminated
+        assert arrays.truncated[lane] == truncated
+        if not terminated and hasattr(simulator, "action_mask"):
+            np.testing.assert_array_equal(arrays.mask[lane], simulator.action_mask(state))
+        if shown or not terminated:
+            seen = simulator.observe(state)
+            for name, x in (seen if isinstance(seen, dict) else {"": seen}).items():
+                found = arrays.observation[name][lane]
+                np.testing.assert_array_equal(found, np.asarray(x).astype(found.dtype))
+
+
+@pytest.fixture(scope="module", params=["rich", "chance"])
+def crowd(request):
+    """The same lanes with 0 to 3 workers, and the simulators themselves."""
+    with contextlib.ExitStack() as stack:
+        counts = range(4) if request.param == "rich" else (0, 2)
+        pools = [open_pool(request.param, SIZES, workers) for workers in counts]
+        for pool in pools:
+            stack.enter_context(pool)
+            begin(pool)
+        yield pools, [getattr(pool_simulators, request.param)(seed) for seed in (0, 1)]
+        assert not any(pool.faults.any() for pool in pools)
+
+
+def play_script(pools: list[Pool], book: Book, rng: random.Random, requests: int) -> None:
+    """Random requests to all pools, in groups that overlap; all answers are compared."""
+    draw = np.random.default_rng(rng.getrandbits(32))
+    for number in range(1, requests + 1):
+        groups = rng.sample(range(len(SIZES)), rng.randint(1, len(SIZES)))
+        command = rng.choice(["step", "step", "step", "advance", "reset"])
+        discount = rng.choice([-1.0, 0.0, 0.9])
+        asked: dict[int, tuple[int, int, int]] = {}
+        for group in groups:
+            lanes = pools[0].groups[group].lanes
+            nodes, actions = np.zeros(len(lanes), int), np.full(len(lanes), -1)
+            seeds = draw.integers(2**63, size=len(lanes), dtype=np.uint64)
+            for i, lane in enumerate(lanes.tolist()):
+                if rng.random() < 0.8 and (command == "reset" or not book.ended[lane]):
+                    nodes[i], actions[i] = rng.choice(list(book.states[lane])), rng.randrange(5)
+                    asked[lane] = (int(nodes[i]), int(actions[i]), int(seeds[i]))
+            for pool in pools:
+                if command == "reset":
+                    pool.reset(group, lanes[actions >= 0], seeds[actions >= 0])
+                elif command == "step":
+                    pool.step(group, nodes, actions, number, seeds, discount)
+                else:
+                    pool.advance(group, actions)
+        if command != "reset":
+            for pool in pools:
+                for group in groups:
+                    pool.receive(group)
+        for lane, (node, action, seed) in asked.items():
+            if command == "reset":
+                book.reset(lane, seed)
+            elif command == "step":
+                book.step(lane, node, action, number, seed)
+            else:
+                book.advance(lane, action)
+        for pool in pools[1:]:
+            for name, array in all_arrays(pools[0]).items():
+                assert array.tobytes() == all_arrays(pool)[name].tobytes(), (name, pool.workers)
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32), requests=st.integers(1, 40))
+def test_any_number_of_workers_answers_like_the_simulators_themselves(crowd, seed, requests):
+    pools, simulators = crowd
+    book = Book(pools[0], simulators)
+    for pool in pools:
+        begin(pool)
+    for lane in range(LANES):
+        book.reset(lane, lane)
+    play_script(pools, book, random.Random(seed), requests)
+
+
+def test_observations_travel_in_single_precision_and_small_integers(crowd):
+    for pool in crowd[0]:
+        begin(pool)
+        seen = pool.observation(np.array([11, 2]))
+        if isinstance(seen, dict):
+            kinds = {name: (x.dtype, x.shape) for name, x in seen.items()}
+            assert kinds == {
+                "place": (np.float32, (2, 2)), "count": (np.int32, (2,)),
+                "picture": (np.uint8, (2, 2, 3)), "near": (np.bool_, (2, 4)),
+            }  # fmt: skip
+            seen = seen["place"]
+        assert seen.dtype == np.float32
+        np.testing.assert_array_equal(seen[:, 0], np.float32([11 / 3, 2 / 3]))
+        before = seen.copy()
+        begin(pool, np.full(LANES, 50))
+        np.testing.assert_array_equal(seen, before)  # a copy
+
+
+# What the search tried
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_real_step_that_the_search_has_tried_is_not_simulated_again(tmp_path, workers):
+    diary = tmp_path / "diary"
+    with open_pool("written", [(0, 2)], workers, diary=str(diary), luck=False) as pool:
+        begin(pool, np.array([10, 20]))
+        try_out(pool, 0, [2, 3])  # leads to cells 16 and 0, which is an end
+        assert pool.arrays.terminated.tolist() == [False, True]
+        try_out(pool, 0, [4, -1], node=1)  # action 4, but not from the root
+        assert len(diary.read_text().splitlines()) == 3
+        move(pool, 0, [2, 3])
+        assert len(diary.read_text().splitlines()) == 3
+        assert pool.arrays.reward.tolist() == [16 / 7 - 6, 0 / 7 - 6]
+        assert pool.arrays.terminated.tolist() == [False, True]
+        np.testing.assert_array_equal(
+            pool.observation(np.arange(2)), np.float32([[16 / 3, 1 / 7], [0, 1 / 7]])
+        )
+        move(pool, 0, [4, -1])
+        move(pool, 0, [4, -1])  # nothing has been tried since
+        lines = diary.read_text().splitlines()
+        assert lines[:2] in (["step 10 2", "step 20 3"], ["step 20 3", "step 10 2"])
+        assert lines[2:] == ["step 16 4", "step 16 4", "step 11 4"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_where_luck_counts_a_real_step_is_never_what_the_search_saw(tmp_path, workers):
+    diary = tmp_path / "diary"
+    with open_pool("written", [(0, 1)], workers, diary=str(diary), luck=True) as pool:
+        begin(pool, np.array([10]))
+        try_out(pool, 0, [2], seeds=np.array([77], np.uint64))
+        move(pool, 0, [2])
+        assert diary.read_text().splitlines() == ["sample 10 2 77", "step 10 2"]
+
+
+# Rollouts
+
+
+def countdown_value(start: int, discount: float, end: int = 0) -> float:
+    """Of standing at a number, when all are paid down to `end`."""
+    return sum(discount**i * n for i, n in enumerate(range(start, end, -1)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"only": 2}, {"cut": 3}], ids=["free", "masked", "cut"])
+def test_a_rollout_is_worth_the_discounted_rewards_up_to_the_end(workers, options):
+    with open_pool("countdown", [(0, 3)], workers, **options) as pool:
+        begin(pool, np.array([9, 4, 3]))
+        for discount in (0.9, 0.0, 1.0):
+            try_out(pool, 0, [2, 2, 2], seeds=np.arange(3, dtype=np.uint64), discount=discount)
+            end = 2 if "cut" in options else 0
+            expected = [countdown_value(8, discount, end), countdown_value(3, discount, end)]
+            expected.append(0.0 if "cut" in options else countdown_value(2, discount))
+            np.testing.assert_allclose(pool.arrays.value, expected, rtol=1e-12)
+        assert pool.arrays.truncated.tolist() == [False, False, "cut" in options]
+        pool.arrays.value[:] = -1
+        try_out(pool, 0, [2, 2, 2])
+        assert pool.arrays.value.tolist() == [-1, -1, -1]  # nobody asked for rollouts
+
+
+def test_a_rollout_that_would_never_end_is_cut():
+    with open_pool("countdown", [(0, 1)], 0, never=True) as pool:
+        begin(pool)
+        try_out(pool, 0, [0], seeds=np.zeros(1, np.uint64), discount=1.0)
+        assert pool.arrays.value[0] == 1000
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_rollout_that_meets_a_reward_that_is_no_number_is_a_fault(workers):
+    said: list[str] = []
+    with open_pool("countdown", [(0, 3)], workers, said.append, flaw=5) as pool:
+        begin(pool, np.array([9, 4, 3]))
+        try_out(pool, 0, [0, 0, 0], seeds=np.zeros(3, np.uint64), discount=0.9)
+        assert pool.lost.tolist() == [True, False, False]
+        assert len(said) == 1
+        np.testing.assert_allclose(pool.arrays.value[1], countdown_value(3, 0.9))
+
+
+# Faults of one lane
+
+
+class Watched(NamedTuple):
+    pool: Pool
+    said: list[str]
+
+
+def watch_pool(name: str = "faulty", **more: Any) -> Watched:
+    said: list[str] = []
+    return Watched(open_pool(name, warn=said.append, **more), said)
+
+
+@pytest.fixture(scope="module")
+def shared_pools():
+    pools = {workers: watch_pool(workers=workers) for workers in (0, 2)}
+    yield pools
+    for pool, _ in pools.values():
+        pool.close()
+
+
+@pytest.fixture(params=[0, 2])
+def watched(request, shared_pools) -> Watched:
+    """Eight lanes in two groups that all stand at their own number; no fault yet."""
+    pool, said = shared_pools[request.param]
+    begin(pool)
+    move(pool, 0, [END] * 4)  # a finished episode: whatever went wrong before is forgiven
+    begin(pool)
+    said.clear()
+    pool.faults[:] = 0
+    return Watched(pool, said)
+
+
+def assert_lane(pool: Pool, lane: int, start: int, steps: int) -> None:
+    """A lane has made so many steps from where it started, the last of them just now."""
+    assert not pool.lost[lane]
+    assert pool.arrays.reward[lane] == (start + steps - 1) / 3
+    place = pool.arrays.observation["place"][lane]
+    np.testing.assert_array_equal(place, np.float32([(start + steps) / 3, steps]))
+    assert pool.arrays.mask[lane].all()
+
+
+SOFT = {
+    "nan reward": "ValueError: step returned a reward that is not finite",
+    "nan seen": "ValueError: observe returned place that is not finite",
+    "infinite seen": "ValueError: observe returned place that is not finite",
+    "other shape": "ValueError: observe returned place of shape (1,), and of shape (2,) before",
+    "other names": "KeyError: 'place'",
+    "fractions": "float64",
+    "long mask": "ValueError: action_mask returned shape (20,), not (19,)",
+    "empty mask": "ValueError: action_mask allows nothing in a state that is not terminal",
+    "three": "ValueError: not enough values to unpack (expected 4, got 3)",
+    "nothing": "TypeError: cannot unpack non-iterable NoneType object",
+    "no number": "TypeError: float() argument must be",
+    "raise": "ArithmeticError: the engine is on fire",
+}
+
+
+@pytest.mark.parametrize("command", [try_out, move], ids=["search", "episode"])
+@pytest.mark.parametrize("flaw", SOFT)
+def test_a_fault_costs_its_lane_the_episode_and_nobody_else(watched, flaw, command):
+    pool, said = watched
+    command(pool, 0, [GO, flawed(flaw), GO, GO])
+    assert np.flatnonzero(pool.lost).tolist() == [1]
+    for lane in (0, 2, 3):
+        assert_lane(pool, lane, lane, 1)
+    assert len(said) == 1
+    assert SOFT[flaw] in said[0]
+    assert "; an episode is begun anew." in said[0]
+    assert pool.faults.tolist() == [1]
+    pool.reset(0, np.array([1]), np.array([30]))
+    assert not pool.lost.any()
+    if command is try_out:
+        move(pool, 0, [GO] * 4)
+    else:
+        move(pool, 0, [-1, GO, -1, -1])
+    assert_lane(pool, 1, 30, 1)
+    move(pool, 0, [GO] * 4)
+    for lane, start in enumerate([0, 30, 2, 3]):
+        assert_lane(pool, lane, start, 2)
+    move(pool, 1, [GO] * 4)
+    assert_lane(pool, 6, 6, 1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_simulator_that_leaves_the_program_costs_episodes_and_not_the_run(workers):
+    pool, said = watch_pool(workers=workers)
+    with pool:
+        begin(pool)
+        try_out(pool, 0, [GO, flawed("leave"), GO, GO])
+        assert pool.lost[1]
+        assert len(said) == 1
+        begin(pool)
+        move(pool, 0, [GO] * 4)
+        assert_lane(pool, 1, 1, 1)
+
+
+def test_an_episode_that_can_not_begin_leaves_its_lane_lost(watched):
+    pool, said = watched
+    pool.reset(1, np.array([4, 6]), np.array([RAISING_SEED, 60]))
+    assert np.flatnonzero(pool.lost).tolist() == [4]
+    assert "ArithmeticError: the engine is on fire" in said[0]
+    move(pool, 1, [-1, GO, GO, GO])
+    assert_lane(pool, 5, 5, 1)
+    assert_lane(pool, 6, 60, 1)
+    pool.reset(1, np.array([4]), np.array([40]))
+    move(pool, 1, [GO, -1, -1, -1])
+    assert_lane(pool, 4, 40, 1)
+
+
+def test_faults_of_a_group_are_counted_for_its_simulator():
+    with open_pool("faulty", [(0, 2), (1, 2)], 2) as pool:
+        begin(pool)
+        try_out(pool, 1, [flawed("raise"), flawed("three")])
+        assert pool.faults.tolist() == [0, 2]
+
+
+# Faults in a row
+
+
+@pytest.mark.parametrize("command", [try_out, move], ids=["search", "episode"])
+def test_five_faults_without_a_finished_episode_stop_with_the_last_traceback(watched, command):
+    pool, said = watched
+    for fault in range(4):
+        begin(pool)
+        command(pool, fault % 2, [flawed("three"), GO, GO, GO])
+    assert len(said) == 4
+    begin(pool)
+    with pytest.raises(RunError) as error:
+        command(pool, 0, [flawed("raise"), GO, GO, GO])
+    text = str(error.value)
+    assert text.startswith(
+        "ENV: the simulator failed 5 times without finishing an episode; the last time with:\n"
+    )
+    assert "Traceback (most recent call last):" in text
+    assert "pool_simulators.py" in text
+    assert "in raises_on_purpose" in text
+    assert text.endswith("ArithmeticError: the engine is on fire")
+
+
+def test_faults_between_finished_episodes_never_stop(watched):
+    pool, said = watched
+    for _ in range(4):
+        for _ in range(3):
+            begin(pool)
+            try_out(pool, 0, [flawed("raise"), GO, GO, GO])
+        move(pool, 1, [GO, END, GO, GO])
+    assert pool.faults.tolist() == [12]
+    assert len(said) == 12
+
+
+def test_an_end_that_the_search_saw_is_no_finished_episode(watched):
+    pool, _ = watched
+
+    def fail_after_a_look_at_the_end() -> None:
+        begin(pool)
+        try_out(pool, 0, [END, GO, GO, GO])
+        move(pool, 0, [flawed("raise"), GO, GO, GO])
+
+    for _ in range(4):
+        fail_after_a_look_at_the_end()
+    with pytest.raises(RunError):
+        fail_after_a_look_at_the_end()
+
+
+# Faults of a worker
+
+
+def pids(pool: Pool) -> list[int]:
+    """The process of every lane."""
+    found = pool.arrays.observation["worker"].tolist()
+    assert min(found) > 1
+    return found
+
+
+def assert_replaced(pool: Pool, before: list[int]) -> None:
+    """The first worker's lanes are lost, and can begin anew; the second's know of nothing."""
+    mine, others = [0, 1, 4, 5], [2, 3, 6, 7]
+    assert np.flatnonzero(pool.lost).tolist() == mine
+    assert pool.faults.tolist() == [1]
+    pool.reset(0, np.array([0, 1]), np.array([10, 11]))
+    pool.reset(1, np.array([4, 5]), np.array([14, 15]))
+    assert not pool.lost.any()
+    after = pids(pool)
+    assert [after[lane] for lane in others] == [before[lane] for lane in others]
+    assert len({*after, before[0]}) == 3
+    assert have_ended([before[0]])
+    for group in (0, 1):
+        move(pool, group, [GO] * 4)
+    for lane in mine:
+        assert_lane(pool, lane, 10 + lane, 1)
+
+
+def move_others(pool: Pool) -> None:
+    """A step in the lanes of the second worker."""
+    move(pool, 0, [-1, -1, GO, GO])
+    move(pool, 1, [-1, -1, GO, GO])
+
+
+@pytest.fixture
+def pair(shared_pools) -> Watched:
+    """Lanes of two workers, a step into their episodes."""
+    pool, said = shared_pools[2]
+    begin(pool)
+    move(pool, 0, [END] * 4)
+    begin(pool)
+    for group in (0, 1):
+        move(pool, group, [GO] * 4)
+    said.clear()
+    pool.faults[:] = 0
+    return Watched(pool, said)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "why"),
+    [
+        ("exit", "A worker process died: it exited with code 7"),
+        ("segfault", "A worker process died: it was ended by SIGSEGV"),
+    ],
+)
+def test_a_worker_that_ends_is_replaced(pair, flaw, why):
+    pool, said = pair
+    before = pids(pool)
+    pool.step(0, np.zeros(4, int), np.array([GO, flawed(flaw), GO, GO]), 1)
+    pool.step(1, np.zeros(4, int), np.array([GO] * 4), 1)
+    pool.receive(0)
+    pool.receive(1)
+    assert said == [f"the simulator failed ({why}); 4 episodes are begun anew."]
+    for lane in (2, 3, 6, 7):
+        assert_lane(pool, lane, lane, 2)
+    assert_replaced(pool, before)
+
+
+def test_a_worker_that_is_killed_at_work_is_replaced(tmp_path):
+    diary = tmp_path / "diary"
+    pool, said = watch_pool(diary=str(diary))
+    with pool:
+        begin(pool)
+        before = pids(pool)
+        pool.step(0, np.zeros(4, int), np.array([GO, flawed("sleep"), GO, GO]), 1)
+        pool.step(1, np.zeros(4, int), np.array([GO] * 4), 1)
+        wait_until(lambda: diary.exists() and diary.read_text() == f"{before[1]} sleep\n")
+        os.kill(before[1], signal.SIGKILL)
+        pool.receive(0)
+        pool.receive(1)
+        why = "A worker process died: it was ended by SIGKILL"
+        assert said == [f"the simulator failed ({why}); 4 episodes are begun anew."]
+        for lane in (2, 3, 6, 7):
+            assert_lane(pool, lane, lane, 1)
+        assert_replaced(pool, before)
+
+
+@pytest.mark.parametrize("command", ["search", "episode"])
+def test_a_worker_that_is_killed_at_rest_is_one_fault(pair, command):
+    """The first request that finds it gone is not the last that was on its way."""
+    pool, said = pair
+    before = pids(pool)
+    os.kill(before[0], signal.SIGKILL)
+    assert have_ended([before[0]])
+    for group in (0, 1):
+        if command == "search":
+            pool.step(group, np.zeros(4, int), np.array([GO] * 4), 1)
+        else:
+            pool.advance(group, np.array([GO] * 4))
+    for group in (0, 1):
+        pool.receive(group)
+    why = "A worker process died: it was ended by SIGKILL"
+    assert said == [f"the simulator failed ({why}); 4 episodes are begun anew."]
+    for lane in (2, 3, 6, 7):
+        assert_lane(pool, lane, lane, 2)
+    assert_replaced(pool, before)
+
+
+def test_a_worker_that_is_killed_at_rest_is_found_when_episodes_begin(pair):
+    pool, said = pair
+    before = pids(pool)
+    os.kill(before[0], signal.SIGKILL)
+    assert have_ended([before[0]])
+    pool.reset(0, np.array([0, 3]), np.array([50, 53]))
+    assert len(said) == 1
+    assert_replaced(pool, before)
+    move(pool, 0, [-1, -1, -1, GO])
+    assert_lane(pool, 3, 53, 2)
+
+
+def test_a_worker_that_hangs_is_replaced():
+    pool, said = watch_pool(timeout=1.0)
+    with pool:
+        begin(pool)
+        before = pids(pool)
+        try_out(pool, 0, [flawed("sleep"), GO, GO, GO])
+        why = "A worker process died: it did not answer in time"
+        assert said == [f"the simulator failed ({why}); 4 episodes are begun anew."]
+        assert_lane(pool, 2, 2, 1)
+        move_others(pool)
+        assert_replaced(pool, before)
+
+
+@pytest.mark.parametrize(
+    ("flaw", "words"),
+    [
+        ("sleep", ["it did not answer in time", "sleeps_for_ever"]),
+        ("spin", ["it did not answer in time", "spins_for_ever"]),
+        ("segfault", ["it was ended by SIGSEGV", "Segmentation fault", "reads_at_zero"]),
+    ],
+)
+def test_where_a_worker_was_when_it_ended_is_in_the_error(flaw, words):
+    pool, _ = watch_pool(timeout=1.0)
+    with pool:
+        begin(pool)
+        mine = pids(pool)
+        try_out(pool, 1, [GO, flawed("raise"), GO, flawed("raise")])
+        try_out(pool, 0, [flawed("three"), GO, GO, flawed("three")])
+        begin(pool)
+        with pytest.raises(RunError) as error:
+            try_out(pool, 0, [flawed(flaw), GO, GO, GO])
+        for word in [*words, "pool_simulators.py"]:
+            assert word in str(error.value)
+    assert all(map(has_ended, mine))
+
+
+def test_what_a_stopped_worker_gave_back_is_not_given_back_again():
+    """Its file descriptors may be another's by the time the pool is closed."""
+    pool, _ = watch_pool()
+    with pool:
+        begin(pool)
+        try_out(pool, 1, [flawed("raise")] * 4)
+        with pytest.raises(RunError):
+            try_out(pool, 0, [flawed("exit"), GO, GO, GO])
+        others = [os.open(os.devnull, os.O_RDONLY) for _ in range(16)]
+        pool.close()
+        for other in others:
+            os.close(other)
+
+
+# Beginning and end
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("raise", ["Traceback", "in raises_on_purpose", "ArithmeticError: the engine is on fire"]),
+        ("exit", ["it exited with code 7"]),
+        ("segfault", ["it was ended by SIGSEGV", "reads_at_zero"]),
+    ],
+)
+def test_a_simulator_that_workers_can_not_make_is_refused(how, words):
+    files = open_files()
+    with pytest.raises(RunError) as error:
+        open_pool("not_here", workers=2, home=os.getpid(), how=how)
+    assert str(error.value).startswith("ENV: a worker process could not make the simulator.\n")
+    for word in words:
+        assert word in str(error.value)
+    assert workers(f'"home": {os.getpid()}') == []
+    del error
+    assert open_files() == files
+
+
+def test_a_worker_that_can_not_be_started_leaves_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    files = open_files()
+    with pytest.raises(FileNotFoundError) as error:
+        open_pool("faulty", workers=2)
+    del error
+    assert open_files() == files
+
+
+def open_files() -> int:
+    gc.collect()  # tracebacks of earlier errors hold pools
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_nothing_is_left_of_pools_that_were_closed():
+    counts = []
+    for cycle in range(20):
+        with open_pool("faulty", [(0, 2)], 1 + (cycle == 0)) as pool:
+            begin(pool)
+            if cycle in (3, 4):  # one of its workers is replaced
+                try_out(pool, 0, [flawed("exit"), GO])
+                begin(pool)
+            mine = pids(pool)
+            maps = [Path(f"/proc/{pid}/maps").read_text() for pid in (os.getpid(), *mine)]
+            assert not any("/dev/shm" in text for text in maps)
+        assert all(map(has_ended, mine))
+        if cycle in (0, 19):
+            counts.append(open_files())
+    assert counts[0] == counts[1]
+    pool.close()  # again does no harm
+
+
+def test_an_exception_ends_the_workers():
+    """Workers that are busy get a moment of grace, all of them the same one."""
+    mine, started = [], 0.0
+    with contextlib.suppress(ZeroDivisionError), open_pool("faulty", [(0, 3)], 3) as pool:
+        begin(pool)
+        mine += pids(pool)
+        pool.step(0, np.zeros(3, int), np.full(3, flawed("spin")), 1)
+        started = time.monotonic()
+        1 / 0  # noqa: B018
+    assert time.monotonic() - started < 5
+    assert len(set(mine)) == 3
+    assert all(map(has_ended, mine))
+
+
+def test_what_a_worker_has_started_ends_with_it():
+    with open_pool("helped", [(0, 1)], 1) as pool:
+        begin(pool)
+        move(pool, 0, [GO])
+        helper = int(pool.arrays.reward[0])
+        assert not has_ended(helper)
+    assert have_ended([helper])
+
+
+PARENT = """
+import sys
+import numpy as np
+from save_rl.envs.pool import Pool, Source
+from tests.envs import pool_simulators as simulators
+
+source = Source("tests.envs.pool_simulators:faulty", 0, {})
+with Pool([simulators.faulty()], [(0, 4)], workers=2, sources=[source]) as pool:
+    pool.reset(0, np.arange(4), np.arange(4))
+    print(*set(pool.arrays.observation["worker"].tolist()), flush=True)
+    pool.advance(0, np.array([-1, int(sys.argv[1]), -1, 0]))
+    pool.receive(0)
+    print("rests", flush=True)
+    sys.stdin.read()
+"""
+
+
+def start_parent(action: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(action)], text=True, cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("busy", [True, False], ids=["at work", "at rest"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_workers_end_with_their_parent(number, busy):
+    with start_parent(flawed("spin") if busy else GO) as parent:
+        assert parent.stdout is not None
+        mine = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(mine) == 2
+        assert not any(map(has_ended, mine))
+        if not busy:
+            assert parent.stdout.readline() == "rests\n"
+            for pid in mine:
+                wait_until_idle(pid)
+        parent.send_signal(number)
+        assert parent.wait(10) != 0
+        assert have_ended(mine)
+
+
+# The world of a worker
+
+
+def test_a_worker_knows_no_jax_and_has_one_thread(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    with open_pool("looking", [(0, 2)], 2) as pool:
+        begin(pool)
+        seen = pool.observation(np.arange(2))
+    assert seen["jax"].tolist() == [False, False]
+    assert seen["threads"].tolist() == [1, 1]
+    assert seen["libraries"].tolist() == [1, 1]
+    assert os.getpid() not in seen["worker"]
+
+
+def test_a_simulator_may_print(capfd):
+    with open_pool("chatty", [(0, 4)], 2) as pool:
+        begin(pool)
+        for _ in range(3):
+            move(pool, 0, [GO] * 4)
+        quiet = pool_simulators.walk()
+        states = [Place(lane) for lane in range(4)]
+        for _ in range(3):
+            states = [quiet.step(state, GO)[0] for state in states]
+        expected = [quiet.observe(state) for state in states]
+        np.testing.assert_array_equal(pool.observation(np.arange(4)), np.float32(expected))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("blah") == 3 * 4 * 20_000

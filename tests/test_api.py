@@ -1,0 +1,50 @@
+"""Factories given as objects, and scripts that forget their guard."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from save_rl.api import env_name
+from save_rl.errors import InputError
+
+SOURCE = Path(__file__).parents[1] / "src"
+SCRIPT = """
+import numpy as np
+import save_rl
+
+class Stairs:
+    num_actions = 2
+    def reset(self, seed): return 0
+    def step(self, state, action): return state + 1, 1.0, state >= 3, False
+    def observe(self, state): return np.array([state / 4])
+
+save_rl.train(Stairs, steps=100, lanes=8, batch=8, workers=2, out="run")
+"""
+
+
+class Stairs:
+    pass
+
+
+def test_a_factory_is_found_by_its_name():
+    assert env_name(Stairs) == "tests.test_api:Stairs"
+    assert env_name("gym/CartPole-v1") == "gym/CartPole-v1"
+
+
+@pytest.mark.parametrize("factory", [lambda: None, Stairs(), Stairs.__init__])
+def test_what_has_no_name_is_refused(factory):
+    with pytest.raises(InputError, match="can't be found again"):
+        env_name(factory)
+
+
+def test_a_script_without_its_guard_stops_instead_of_starting_workers_without_end(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert "starts worker processes when it is imported" in done.stderr
