@@ -85,31 +85,6 @@ def test_an_environment_of_ones_own_is_trained_by_its_address(tmp_path):
     assert all(1 <= float(length) <= 30 for length in lengths)
 
 
-def test_a_gymnasium_environment_is_branched_checked_and_trained(tmp_path):
-    output = run(tmp_path, "04_gymnasium_environment.py", "--steps", "300", "--tests", "5")
-    assert "right leads from cell 0 to cell 1" in output
-    assert "down leads from cell 0 to cell 4" in output
-    assert "nothing is wrong with it" in output
-    assert set(rewards_by_budget(output)) == {0, 10}
-
-
-def test_a_puzzle_of_ones_own_is_checked_and_trained_in_workers(tmp_path):
-    output = run(tmp_path, "05_own_simulator.py", "--steps", "300", "--tests", "5")
-    assert "Nothing is wrong with this simulator." in output
-    assert "random play: mean test reward" in output
-    assert set(rewards_by_budget(output)) == {0, 10, 30}
-
-
-def test_a_search_is_shown_as_a_table_and_a_tree(tmp_path):
-    output = run(tmp_path, "06_inspect_a_search.py", "--budget", "12", "--out", "tree.svg")
-    rows = re.findall(r"^(\w+) +(\S+) +(\S+) +(\d+)$", output, re.MULTILINE)
-    table = {name: (float(prior), float(q), int(visits)) for name, prior, q, visits in rows}
-    assert sum(visits for *_, visits in table.values()) == 12
-    prior, q, visits = table["right"]  # into a hole: nothing but its prior comes back
-    assert q == pytest.approx(prior / (visits + 1), abs=0.001)
-    assert (tmp_path / "tree.svg").read_text().lstrip().startswith("<svg")
-
-
 def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(tmp_path):
     output = run(tmp_path, "04_gymnasium_environment.py", "--steps", "300", "--tests", "4")
     assert "right leads from cell 0 to cell 1\ndown leads from cell 0 to cell 4\n" in output

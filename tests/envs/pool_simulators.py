@@ -323,6 +323,16 @@ def not_here(home: int, how: str) -> NotHere:
     return NotHere(home, how)
 
 
+def starts_workers(home: int) -> Walk:
+    """What a script does that trains when it is imported; here it goes no deeper."""
+    from save_rl.envs.pool import Pool, Source
+
+    if os.getpid() != home:
+        source = Source("tests.envs.pool_simulators:walk", 0, {})
+        Pool([walk()], [(0, 1)], workers=1, sources=[source]).close()
+    return walk()
+
+
 def wait_until(what: Callable[[], Any], seconds: float = 60) -> Any:
     """Ask again and again; returns the first answer that is true."""
     end = time.monotonic() + seconds

@@ -639,6 +639,11 @@ def test_a_simulator_that_workers_can_not_make_is_refused(how, words):
     assert open_files() == files
 
 
+def test_a_worker_that_would_start_workers_is_told_how_to_avoid_it():
+    with pytest.raises(RunError, match='if __name__ == "__main__"'):
+        open_pool("starts_workers", workers=1, home=os.getpid())
+
+
 def test_a_worker_that_can_not_be_started_leaves_nothing(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     files = open_files()
