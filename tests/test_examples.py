@@ -95,7 +95,7 @@ def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(tmp_path
 
 
 def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(tmp_path):
-    output = run(tmp_path, "05_own_simulator.py", "--steps", "1200", "--tests", "40")
+    output = run(tmp_path, "05_own_simulator.py", "--steps", "800", "--tests", "32")
     assert "Nothing is wrong with this simulator." in output
     rewards = rewards_by_budget(output)
     assert set(rewards) == {0, 10, 30}
