@@ -592,9 +592,10 @@ def test_where_a_worker_was_when_it_ended_is_in_the_error(flaw, words):
     with pool:
         begin(pool)
         mine = pids(pool)
-        try_out(pool, 1, [GO, flawed("raise"), GO, flawed("raise")])
-        try_out(pool, 0, [flawed("three"), GO, GO, flawed("three")])
-        begin(pool)
+        for _ in range(2):
+            try_out(pool, 1, [GO, flawed("raise"), GO, flawed("raise")])
+            try_out(pool, 0, [flawed("three"), GO, GO, flawed("three")])
+            begin(pool)
         with pytest.raises(RunError) as error:
             try_out(pool, 0, [flawed(flaw), GO, GO, GO])
         for word in [*words, "pool_simulators.py"]:
@@ -607,7 +608,9 @@ def test_what_a_stopped_worker_gave_back_is_not_given_back_again():
     pool, _ = watch_pool()
     with pool:
         begin(pool)
-        try_out(pool, 1, [flawed("raise")] * 4)
+        for _ in range(4):
+            try_out(pool, 1, [flawed("raise")] * 4)
+            begin(pool)
         with pytest.raises(RunError):
             try_out(pool, 0, [flawed("exit"), GO, GO, GO])
         others = [os.open(os.devnull, os.O_RDONLY) for _ in range(16)]

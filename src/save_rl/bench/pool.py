@@ -3,7 +3,12 @@
 No JAX here: workers import this file for its simulator.
 """
 
+import contextlib
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -51,6 +56,26 @@ def _round_trips(workers: int, milliseconds: float) -> tuple[Pool, Any]:
     return pool, trip
 
 
+@contextlib.contextmanager
+def _echo() -> Iterator[Callable[[], None]]:
+    """Eight bytes to a bare process and back: the least that a round trip can take here."""
+    code = "import os\nwhile x := os.read(0, 8): os.write(1, x)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        there, back = process.stdin.fileno(), process.stdout.fileno()
+
+        def trip() -> None:
+            os.write(there, b"12345678")
+            os.read(back, 8)
+
+        trip()  # it has started
+        yield trip
+        process.stdin.close()
+
+
 def _microseconds(milliseconds: float, repeats: int) -> dict[str, float]:
     """Median time of a batch step: of the bare calls, in this process, with one worker, two."""
     simulator, out = Busy(milliseconds), np.zeros((LANES, 16), np.float32)
@@ -63,7 +88,8 @@ def _microseconds(milliseconds: float, repeats: int) -> dict[str, float]:
     pools = {workers: _round_trips(workers, milliseconds) for workers in (0, 1, 2)}
     try:
         named = {"no_workers": pools[0][1], "one_worker": pools[1][1], "two_workers": pools[2][1]}
-        seconds = median_seconds({"bare_calls": bare, **named}, repeats)
+        with _echo() as pipe:
+            seconds = median_seconds({"bare_calls": bare, "bare_pipe": pipe, **named}, repeats)
     finally:
         for pool, _ in pools.values():
             pool.close()

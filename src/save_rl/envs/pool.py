@@ -40,9 +40,9 @@ _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from save_rl.envs.worker import main; main(*map(int, sys.argv[2:7]), sys.argv[7])"
 )
-_ONE_THREAD = {
-    f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA", "VECLIB")
-}
+_THREADS = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
+_ONE_THREAD = {f"{library}_THREADS": "1" for library in _THREADS}
+_START_LIMIT = 60.0  # seconds that a worker may take to start where its answers have a limit
 
 
 class Source(NamedTuple):
@@ -70,6 +70,13 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 class _Worker:
@@ -115,7 +122,8 @@ class _Worker:
             return None
         group, size = REPLY.unpack(data)
         if group >= 0:
-            assert group == self.waiting.popleft(), "workers answer in the order they were asked"
+            asked = self.waiting.popleft()
+            assert group == asked, "workers answer in the order they were asked"
         text = b""
         while len(text) < size:
             part = os.read(self._replies, size - len(text))
@@ -138,7 +146,7 @@ class _Worker:
         if hangs:
             why = "it did not answer in time"
         elif code is not None and code < 0:
-            why = f"it was ended by {signal.Signals(-code).name}"
+            why = f"it was ended by {_signal_name(-code)}"
         else:
             why = f"it exited with code {code}"
         return f"A worker process died: {why}.\n{trace}".rstrip() + "\n"
@@ -248,7 +256,7 @@ class Pool:
 
     def _welcome(self, worker: _Worker) -> None:
         """Wait until a new worker has made its simulators."""
-        said = worker.answer(0.0)
+        said = worker.answer(max(self._timeout, _START_LIMIT) if self._timeout else 0.0)
         if said is None or said:
             why = worker.last_words() if said is None else said[0][1]
             raise RunError(f"ENV: a worker process could not make the simulator.\n{why}")
@@ -293,8 +301,10 @@ class Pool:
             ended = self.arrays.terminated[low:high] | self.arrays.truncated[low:high]
             if np.any(asked & ended):
                 self._in_a_row = 0
-        for lane, why in faults:
-            self._fault([lane], why)
+        for which in sorted({int(self._simulator_of[lane]) for lane, _ in faults}):
+            of_it = [(lane, why) for lane, why in faults if self._simulator_of[lane] == which]
+            self.faults[which] += len(of_it)
+            self._fault([lane for lane, _ in of_it], of_it[-1][1])
 
     def _replace(self, number: int) -> None:
         """Put a new worker in the place of one that died or hangs."""
@@ -302,13 +312,14 @@ class Pool:
         why = worker.last_words()
         worker.stop(0.0)
         lanes = [i for _, low, high in self._ranges[number] for i in range(low, high)]
+        self.faults[np.unique(self._simulator_of[lanes])] += 1
         self._fault(lanes, why)
         self._workers[number] = self._hire(number)
         self._welcome(self._workers[number])
 
     def _fault(self, lanes: list[int], why: str) -> None:
+        """Lanes that failed at the same time, for this reason."""
         self.lost[lanes] = True
-        self.faults[np.unique(self._simulator_of[lanes])] += 1
         self._in_a_row += 1
         if self._in_a_row >= _FAULTS_IN_A_ROW:
             raise RunError(
