@@ -39,6 +39,10 @@ class Agent:
     """Weight of L_Q."""
     beta_a: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
     """Weight of L_A."""
+    annealed_q: Linear = constant(0.5)  # noqa: RUF009
+    """Weight of L_Q in Construction and Marble Run."""
+    annealed_a: Linear = constant(0.5)  # noqa: RUF009
+    """Weight of L_A there."""
 
     @property
     def learns(self) -> bool:
@@ -46,7 +50,12 @@ class Agent:
         return self.value_loss != "none" or self.amortization_loss != "none"
 
 
-_SAVE = Agent("save", "SAVE: search starts from Qθ, its values are regressed back into Qθ")
+_SAVE = Agent(
+    "save",
+    "SAVE: search starts from Qθ, its values are regressed back into Qθ",
+    annealed_q=Linear(1.0, 0.1, 5e4),  # paper C.3
+    annealed_a=Linear(0.0, 4.5, 5e4),  # paper C.3
+)
 _UCT = Agent(
     "uct",
     "Pure search with random rollouts; learns nothing",
@@ -65,6 +74,8 @@ _TABLE = (
         amortization_loss="none",
         beta_q=constant(1.0),
         beta_a=constant(0.0),
+        annealed_q=constant(1.0),
+        annealed_a=constant(0.0),
     ),
     replace(
         _SAVE,
@@ -72,6 +83,7 @@ _TABLE = (
         summary="SAVE with the Euclidean distance as amortization loss",
         amortization_loss="l2",
         beta_a=Linear(0.0, 0.045, 5e4),  # paper C.3
+        annealed_a=Linear(0.0, 0.045, 5e4),  # paper C.3
     ),
     replace(
         _SAVE,
@@ -81,6 +93,8 @@ _TABLE = (
         amortization_loss="l2",
         beta_q=constant(0.0),
         beta_a=constant(0.025),  # paper C.3
+        annealed_q=constant(0.0),
+        annealed_a=constant(0.025),  # paper C.3
     ),
     replace(
         _SAVE,
@@ -97,6 +111,8 @@ _TABLE = (
         amortization_loss="none",
         beta_q=constant(1.0),
         beta_a=constant(0.0),
+        annealed_q=constant(1.0),
+        annealed_a=constant(0.0),
     ),
     Agent(
         "puct",

@@ -39,9 +39,24 @@ NAMES = {
         "difficulty: 3 is no level of covering (paper); it must be a whole number from 0 to 2."
     ),
     "envs covering": ("ENV: scenes need both, as in save-rl envs covering --scenes out.png."),
-    "train covering": (
+    "train covering --network mlp": (
         "--network: 'mlp' needs an observation that is a single array, and this environment shows "
-        "a dictionary: nodes, node_mask."
+        "a dictionary: nodes, node_mask. 'graph' fits it."
+    ),
+    "train covering --curriculum linaer": (
+        "--curriculum: there is no curriculum 'linaer'; known: adaptive, auto, linear, none. "
+        "Did you mean 'linear'?"
+    ),
+    "train gym/CartPole-v1 --curriculum linear": (
+        "--curriculum: 'linear' is not possible; it must be 'none' in an environment without "
+        "levels to sample from."
+    ),
+    "train covering --beta-episodes 0": (
+        "--beta-episodes: 0.0 is not possible; it must be above 0."
+    ),
+    "train gym/CartPole-v1 --network graph": (
+        "--network: 'graph' needs observations that are dictionaries of 'nodes' and 'node_mask'; "
+        "'mlp' takes any array."
     ),
     "evaluate covering --agent save": (
         "--agent: there is no agent without training 'save'; known: random, scripted, uct."
@@ -257,7 +272,9 @@ def contents(folder):
 
 
 BEFORE_ANY_WORK = {
-    "train --network cnn": "--network: 'cnn' is not possible; it must be 'mlp' or 'table'.",
+    "train --network cnn": (
+        "--network: 'cnn' is not possible; it must be 'auto', 'mlp', 'graph' or 'table'."
+    ),
     "train --network table": (
         "--network: 'table' needs an environment with num_states and integer observations."
     ),

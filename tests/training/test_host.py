@@ -179,10 +179,10 @@ def test_stored_transitions_are_those_of_the_simulator(walk):
     reached = states_of(walk.simulator, data.next_observation)
     np.testing.assert_array_equal(reached, mdp.next_state[at])
     if hasattr(walk.simulator, "action_mask"):
-        np.testing.assert_array_equal(data.mask, mdp.mask[places])
+        np.testing.assert_array_equal(np.unpackbits(data.mask, -1, 5), mdp.mask[places])
         allowed = mdp.mask[reached] | mdp.terminal[at][..., None]
-        np.testing.assert_array_equal(data.next_mask, allowed)
-        assert not data.mask.all()
+        np.testing.assert_array_equal(np.unpackbits(data.next_mask, -1, 5), allowed)
+        assert not mdp.mask[places].all()
     else:
         assert data.mask.shape == data.next_mask.shape == (STEPS, LANES, 0)
     # All of it happened: ends, time limits, and many places.
@@ -234,7 +234,8 @@ def test_steps_episodes_and_returns_add_up(walk):
     np.testing.assert_allclose(state.stats.return_min, min(returns), rtol=1e-5)
     np.testing.assert_allclose(state.stats.return_max, max(returns), rtol=1e-5)
     assert state.restarts == 0
-    assert state.updates == state.stats.updates == 2 * STEPS
+    # Nothing is learned in the first lock-step, before which nothing was replayed.
+    assert state.updates == state.stats.updates == 2 * (STEPS - 1)
     assert state.learner.optimiser[0].count == state.updates
     lengths = (walk.times + 1)[over]
     assert lengths.min() <= state.length <= lengths.max()
@@ -321,6 +322,8 @@ def test_an_update_is_a_step_of_adam_on_the_loss_of_what_was_sampled(make, monke
     (*_, (before,), (after,)), _ = history(made, 4, state)
     batches, returns, finished = sampled[-1]
     batch = jax.tree.map(lambda x: x[0], batches)
+    mask, next_mask = (np.unpackbits(x, -1, 5).astype(bool) for x in (batch.mask, batch.next_mask))
+    batch = batch._replace(mask=mask, next_mask=next_mask)
     assert batch.action.shape == (16,)
     assert 0 < finished.sum() < 16 or name != "puct"
     learning = made.learning
@@ -352,12 +355,12 @@ def test_an_update_is_a_step_of_adam_on_the_loss_of_what_was_sampled(make, monke
 def test_learning_begins_late_enough_and_the_target_network_follows(make):
     states, _ = history(make("q-learning", min_replay=20, target_period=3), 10)
     states = [state for (state,) in states]
-    for before, after in pairwise(states[:3]):  # 8 and 16 transitions
+    for before, after in pairwise(states[:4]):  # 0, 8 and 16 transitions before it
         assert is_same(before.learner, after.learner)
         assert after.updates == after.stats.updates == after.stats.loss_q == 0
-    # Two updates per lock-step, counted from the first: 6, 8, 10, ... cross 6, 9, 12, 15, 18.
-    copied = [True, False, True, True, False, True, True, False]
-    for (before, after), copies in zip(pairwise(states[2:]), copied, strict=True):
+    # Two updates per lock-step, counted from the first: 8, 10, 12, ... cross 9, 12, 15, 18.
+    copied = [False, True, True, False, True, True, False]
+    for (before, after), copies in zip(pairwise(states[3:]), copied, strict=True):
         assert after.updates == before.updates + 2
         assert after.stats.loss_q > before.stats.loss_q
         assert not is_same(after.learner.params, before.learner.params)
@@ -381,7 +384,7 @@ def test_counters_and_statistics(make):
     states, state = history(made, 3)
     done = made.counters(state)
     assert done.env_steps.tolist() == [3 * LANES] * 2
-    assert done.updates.tolist() == done.stats.updates.tolist() == [6, 6]
+    assert done.updates.tolist() == done.stats.updates.tolist() == [4, 4]
     assert done.simulator_steps.tolist() == [int(seed.simulator_steps) for seed in states[-1]]
     forgotten = made.forget_stats(state)
     stats = made.counters(forgotten).stats
@@ -654,8 +657,8 @@ def test_a_chain_is_learned_from_end_to_end(tmp_path):
         np.testing.assert_array_equal(env_steps, 16 * LANES * (1 + np.arange(len(mine))))
         assert np.all((simulations > 0) & (simulations <= env_steps * BUDGET))
         assert np.all((episodes <= env_steps) & (env_steps <= 6 * (episodes + LANES)))
-        # Two updates after each lock-step from the seventh on, when there are 56 transitions.
-        np.testing.assert_array_equal(updates, 2 * (env_steps // LANES - 6))
+        # Two updates in each lock-step from the eighth on, when there are 56 transitions.
+        np.testing.assert_array_equal(updates, 2 * (env_steps // LANES - 7))
         assert episodes[-1] >= 350
         assert {row["restarts"] for row in mine} == {"0"}
         returns = [float(row["return_mean"]) for row in mine if row["return_mean"]]

@@ -16,11 +16,13 @@ class Entry(NamedTuple):
     factory: where it is made.
     summary: a line for lists.
     simulator: where its twin for Python programs is made, if it is written in JAX.
+    curriculum: how its levels rise while an agent trains; '' where there are none.
     """
 
     factory: str
     summary: str
     simulator: str | None = None
+    curriculum: str = ""
 
 
 SEED_IS_NO_OPTION = "--env-options: seed is not possible here; --seed draws the environment."
@@ -34,20 +36,27 @@ ENVIRONMENTS = {
         "a chain of 11 states where most of 100 actions are fatal; options: reward, terminal",
         "save_rl.envs.tightrope:tightrope_simulator",
     ),
-    "silhouette": Entry(_CONSTRUCTION + "silhouette", f"build a shape, block by block; {_OPTIONS}"),
+    "silhouette": Entry(
+        _CONSTRUCTION + "silhouette", f"build a shape, block by block; {_OPTIONS}",
+        curriculum="linear",
+    ),
     "connecting": Entry(
-        _CONSTRUCTION + "connecting", f"build up to three targets in the air; {_OPTIONS}"
+        _CONSTRUCTION + "connecting", f"build up to three targets in the air; {_OPTIONS}",
+        curriculum="linear",
     ),
     "covering": Entry(
-        _CONSTRUCTION + "covering", f"build a roof over obstacles without touching; {_OPTIONS}"
+        _CONSTRUCTION + "covering", f"build a roof over obstacles without touching; {_OPTIONS}",
+        curriculum="linear",
     ),
     "covering-hard": Entry(
-        _CONSTRUCTION + "covering_hard", f"the same with seven blocks in all; {_OPTIONS}"
+        _CONSTRUCTION + "covering_hard", f"the same with seven blocks in all; {_OPTIONS}",
+        curriculum="linear",
     ),
     "marble-run": Entry(
-        _CONSTRUCTION + "marble_run", f"build so that a marble reaches the goal; {_OPTIONS}"
+        _CONSTRUCTION + "marble_run", f"build so that a marble reaches the goal; {_OPTIONS}",
+        curriculum="adaptive",
     ),
-}
+}  # fmt: skip
 
 
 def _factory(env: str) -> Any:

@@ -29,7 +29,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.worker import ADVANCE, REPLY, REQUEST, RESET, STEP, Arrays, Lanes, Layout
+from save_rl.envs.worker import (
+    ADVANCE,
+    ANY_LEVEL,
+    REPLY,
+    REQUEST,
+    RESET,
+    STEP,
+    Arrays,
+    Lanes,
+    Layout,
+)  # fmt: skip
 from save_rl.errors import RunError
 from save_rl.types import Simulator, State
 
@@ -209,6 +219,7 @@ class Pool:
         self._answers: list[deque[list[tuple[int, str]]]] = [deque() for _ in sizes]
         if workers == 0:
             self.arrays = Arrays(self.layout, ends[-1])
+            self.arrays.wanted[:] = ANY_LEVEL
             owner = {i: simulators[g.simulator] for g in self.groups for i in range(g.low, g.high)}
             self._local = Lanes(self.layout, self.arrays, owner)
             return
@@ -237,6 +248,7 @@ class Pool:
             for w in range(workers)
         ]
         self.arrays = Arrays(self.layout, lanes, mmap.mmap(self._memory, size))
+        self.arrays.wanted[:] = ANY_LEVEL
         try:
             for w in range(workers):
                 self._workers.append(self._hire(w))
@@ -337,12 +349,15 @@ class Pool:
         self.send(group, command)
         self.receive(group)
 
-    def reset(self, group: int, lanes: np.ndarray, seeds: np.ndarray) -> None:
-        """Begin episodes in some lanes of a group."""
+    def reset(
+        self, group: int, lanes: np.ndarray, seeds: np.ndarray, wanted: Any = ANY_LEVEL
+    ) -> None:
+        """Begin episodes in some lanes of a group; `wanted` is a level, see `Arrays`."""
         _, low, high = self.groups[group]
         self.arrays.action[low:high] = -1
         self.arrays.action[lanes] = 0
         self.arrays.seed[lanes] = seeds
+        self.arrays.wanted[lanes] = wanted
         self.lost[lanes] = False
         self.ask(group, RESET)
 

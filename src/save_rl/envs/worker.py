@@ -28,8 +28,14 @@ from save_rl.types import Simulator, State
 RESET, STEP, ADVANCE = 0, 1, 2
 REQUEST = struct.Struct("<iiid")  # command, group, number of the new node, discount of a rollout
 REPLY = struct.Struct("<ii")  # group, bytes of JSON that follow: faults as [[lane, text], ...]
+ANY_LEVEL = -1  # a request for an episode as the simulator draws them
 ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
 _ALONE = ""  # name of an observation that is a single array
+
+
+def exactly(level: int) -> int:
+    """The request for an episode of just this level; the level itself asks for one up to it."""
+    return ANY_LEVEL - 1 - level
 
 
 class Layout(NamedTuple):
@@ -83,14 +89,18 @@ def _plain(x: np.ndarray) -> np.dtype:
 class Arrays:
     """Requests and replies of all lanes, over one block of memory.
 
-    node, action, seed: a request: what to try where; action -1 asks for nothing. reward,
-    terminated, truncated, value, observation, mask: the reply.
+    node, action, seed: a request: what to try where; action -1 asks for nothing. wanted: the level
+    of a new episode, see `exactly`. reward, terminated, truncated, value,
+    observation, mask: the reply. level, kind, solved: what an episode is like and whether its task
+    is done, where simulators say so.
     """
 
     def __init__(self, layout: Layout, lanes: int, memory: Any = None):
         fields = [
-            ("node", "<i4", ()), ("action", "<i4", ()), ("seed", "<u8", ()), ("reward", "<f8", ()),
+            ("node", "<i4", ()), ("action", "<i4", ()), ("seed", "<u8", ()), ("wanted", "<i4", ()),
+            ("level", "<i4", ()), ("kind", "<i8", ()), ("reward", "<f8", ()),
             ("value", "<f8", ()), ("terminated", "|b1", ()), ("truncated", "|b1", ()),
+            ("solved", "|b1", ()),
             ("mask", "|b1", (layout.num_actions if layout.masked else 0,)),
             *((f"see {name}", kind, shape) for name, kind, shape in layout.observation),
         ]  # fmt: skip
@@ -106,9 +116,10 @@ class Arrays:
             for (name, kind, shape), start in zip(fields, ends, strict=True)
         }
         self.node, self.action, self.seed = (self._by_name[n] for n in ("node", "action", "seed"))
+        self.wanted, self.level, self.kind = (self._by_name[n] for n in ("wanted", "level", "kind"))
         self.reward, self.value = self._by_name["reward"], self._by_name["value"]
         self.terminated = self._by_name["terminated"]
-        self.truncated = self._by_name["truncated"]
+        self.truncated, self.solved = self._by_name["truncated"], self._by_name["solved"]
         self.mask = self._by_name["mask"]
         self.observation = {name: self._by_name[f"see {name}"] for name, _, _ in layout.observation}
 
@@ -124,6 +135,7 @@ class Lanes:
         self._simulators: dict[int, Any] = dict(simulators)
         self._states: dict[int, dict[int, State]] = {lane: {} for lane in simulators}
         self._tried: dict[int, dict[int, Any]] = {lane: {} for lane in simulators}
+        self._says_solved = all(hasattr(s, "solved") for s in simulators.values())
         self._observation = [
             (name, arrays.observation[name], shape) for name, _, shape in layout.observation
         ]
@@ -163,7 +175,15 @@ class Lanes:
         return faults
 
     def _reset(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
-        self.place(lane, self._simulators[lane].reset(int(self._arrays.seed[lane])))
+        simulator, wanted = self._simulators[lane], int(self._arrays.wanted[lane])
+        options = {}
+        if wanted != ANY_LEVEL:
+            level = wanted if wanted > ANY_LEVEL else exactly(wanted)
+            options = {"difficulty": level, "curriculum_sample": wanted > ANY_LEVEL}
+        self.place(lane, simulator.reset(int(self._arrays.seed[lane]), **options))
+        if hasattr(simulator, "kind"):
+            state = self._states[lane][0]
+            self._arrays.level[lane], self._arrays.kind[lane] = simulator.kind(state)
         return 0.0, False, False
 
     def _step(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
@@ -195,6 +215,8 @@ class Lanes:
             result = self._simulators[lane].step(self._states[lane][0], action)
         state, reward, terminated, truncated = result
         self._states[lane], self._tried[lane] = {0: state}, {}
+        if self._says_solved:
+            self._arrays.solved[lane] = self._simulators[lane].solved(state)
         self._show(lane, state, not terminated)
         return reward, terminated, truncated
 

@@ -7,11 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.errors import InputError, require
+from save_rl.networks import graph
+from save_rl.networks.graph import GraphNetwork
 from save_rl.networks.mlp import MLPNetwork
 from save_rl.networks.table import TableNetwork
 from save_rl.types import Simulator
 
-NETWORKS = ("mlp", "table")
+NETWORKS = ("mlp", "graph", "table")
+_GRAPH = {"nodes", "node_mask"}
 
 
 def network_maker(
@@ -19,13 +22,21 @@ def network_maker(
 ) -> Callable[[Any], Any]:
     """What makes a fresh network for an environment from a JAX key.
 
-    observation: an example, or its shape and type.
+    name: of the network, or 'auto'. observation: an example, or its shape and type.
     """
-    require(name in NETWORKS, "--network", repr(name), " or ".join(map(repr, NETWORKS)))
+    known = ("auto", *NETWORKS)
+    allowed = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+    require(name in known, "--network", repr(name), allowed)
+    is_graph = _is_graph(observation)
+    if name == "auto":
+        name = "graph" if is_graph else "mlp"
+    if name == "graph":
+        return _graph_maker(observation if is_graph else None, env, value_head)
     if not hasattr(observation, "shape"):
+        hint = " 'graph' fits it." if is_graph else ""
         raise InputError(
             f"--network: '{name}' needs an observation that is a single array, and this "
-            f"environment shows a dictionary: {', '.join(observation)}."
+            f"environment shows a dictionary: {', '.join(observation)}.{hint}"
         )
     if name == "mlp":
         features = int(np.prod(observation.shape))
@@ -36,3 +47,33 @@ def network_maker(
             "--network: 'table' needs an environment with num_states and integer observations."
         )
     return lambda key: TableNetwork(states, env.num_actions, value_head)
+
+
+def _is_graph(observation: Any) -> bool:
+    return isinstance(observation, dict) and set(observation) == _GRAPH
+
+
+def _graph_maker(
+    observation: dict[str, Any] | None, env: Simulator, value_head: bool
+) -> Callable[[Any], Any]:
+    if observation is None:
+        raise InputError(
+            "--network: 'graph' needs observations that are dictionaries of 'nodes' and "
+            "'node_mask'; 'mlp' takes any array."
+        )
+    nodes, features = observation["nodes"].shape
+    per_edge: Any = getattr(env, "actions_per_edge", 1)
+    senders, rest = divmod(env.num_actions, max((nodes - 1) * per_edge, 1))
+    if rest or nodes < 2 or not 1 <= senders <= nodes:
+        raise InputError(
+            f"--network: 'graph' needs actions that are edges of {nodes} nodes times "
+            f"actions_per_edge ({per_edge}), sender by sender; {env.num_actions} actions are not."
+        )
+    return lambda key: GraphNetwork(features, nodes, senders, per_edge, key, value_head)
+
+
+def trim(observation: Any) -> Any:
+    """NumPy observations `[..., shape]` of a batch without padding that no network needs."""
+    if _is_graph(observation):
+        return graph.trim(observation)
+    return observation

@@ -20,7 +20,7 @@ class Linear(eqx.Module):
         self.weight = jax.random.truncated_normal(key, -2, 2, (fan_in, fan_out)) / math.sqrt(fan_in)
         self.bias = jnp.zeros(fan_out)
 
-    def __call__(self, x: Float[Array, "B inputs"]) -> Float[Array, "B outputs"]:
+    def __call__(self, x: Float[Array, "*B inputs"]) -> Float[Array, "*B outputs"]:
         return x @ self.weight + self.bias
 
 
@@ -37,7 +37,7 @@ class MLP(eqx.Module):
         )
         self.activate_last = activate_last
 
-    def __call__(self, x: Float[Array, "B inputs"]) -> Float[Array, "B outputs"]:
+    def __call__(self, x: Float[Array, "*B inputs"]) -> Float[Array, "*B outputs"]:
         for i, layer in enumerate(self.layers):
             x = layer(x)
             if i + 1 < len(self.layers) or self.activate_last:

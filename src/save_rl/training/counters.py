@@ -21,12 +21,15 @@ class Stats(NamedTuple):
     loss_q: Array
     loss_a: Array
     updates: Array
+    level_episodes: Array  # of the level that a curriculum has reached
+    level_return_sum: Array
 
 
 class Counters(NamedTuple):
     """What a line of metrics is made of; arrays `[seeds]`.
 
-    restarts: faults of a simulator that were answered with new episodes.
+    restarts: faults of a simulator that were answered with new episodes. level: that a curriculum
+    has reached; -1 where there is none.
     """
 
     episodes: np.ndarray
@@ -35,13 +38,14 @@ class Counters(NamedTuple):
     updates: np.ndarray
     length: np.ndarray
     restarts: np.ndarray
+    level: np.ndarray
     stats: Stats
 
 
 def no_stats(xp: Any) -> Stats:
     """Nothing yet; `xp` is NumPy or jax.numpy."""
     none, zero = xp.zeros((), xp.int32), xp.zeros((), xp.float32)
-    return Stats(none, none, zero, zero + xp.inf, zero - xp.inf, zero, zero, none)
+    return Stats(none, none, zero, zero + xp.inf, zero - xp.inf, zero, zero, none, none, zero)
 
 
 def count_step(state: SeedT, reward: Array, over: Array, moved: Any, xp: Any) -> SeedT:

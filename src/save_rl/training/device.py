@@ -119,6 +119,7 @@ class Program:
             updates=np.asarray(state.updates),
             length=np.asarray(state.length),
             restarts=np.zeros_like(env_steps),
+            level=np.full_like(env_steps, -1),
             stats=jax.tree.map(np.asarray, state.stats),
         )
 

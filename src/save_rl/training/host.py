@@ -5,6 +5,10 @@ ratio, as in `training.device`, with which this shares agents, losses, schedules
 Every random number is drawn from the seed and the number of the lock-step, so a run does not depend
 on how many workers simulate for it, and needs no generator in its checkpoints.
 
+A lock-step's updates use what was replayed up to it, and acting in it uses the parameters from
+before them. So both can go on at the same time: on a GPU the updates are handed over in pieces,
+between the network's calls for the search, while the simulators work.
+
 An episode in progress is written to a checkpoint as its seed and its actions: simulators are pure,
 so playing them again leads to the same state.
 """
@@ -17,13 +21,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
+from save_rl.envs import ENVIRONMENTS
 from save_rl.envs.pool import Pool, Source
-from save_rl.envs.worker import Layout
+from save_rl.envs.worker import ANY_LEVEL, Layout, exactly
+from save_rl.errors import require
 from save_rl.learning import host_replay
+from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
-from save_rl.networks import network_maker
+from save_rl.networks import network_maker, trim
 from save_rl.search.host import mix_noise_all
 from save_rl.search.rules import Rule
 from save_rl.search.simulators import Evaluate, LaneSearch
@@ -35,6 +42,7 @@ from save_rl.training.settings import TrainSettings
 from save_rl.types import SearchResult, Simulator
 
 _SMALLEST_BATCH = 8
+_PIECES = 8  # of a lock-step's updates on a GPU: more take longer to hand over than to make
 _ACT, _TEST, _RESET = 1, 2, 3  # streams of random numbers
 MAX_TEST_STEPS = 1000  # in simulators that say no `max_steps` of their own
 
@@ -43,6 +51,7 @@ class HostSeed(NamedTuple):
     """Everything one seed carries from lock-step to lock-step, in NumPy arrays."""
 
     episode_seed: np.ndarray  # [lanes] what the episode in progress was reset with
+    episode_wanted: np.ndarray  # [lanes] the level it was asked for, see `envs.worker.Arrays`
     episode_step: np.ndarray  # [lanes]
     episode_return: np.ndarray  # [lanes]
     history: np.ndarray  # [sum of episode_step] actions so far, lane after lane
@@ -53,6 +62,7 @@ class HostSeed(NamedTuple):
     simulator_steps: np.ndarray  # [] made by searches
     restarts: np.ndarray  # [] faults of the simulator
     updates: np.ndarray  # []
+    bins: Bins  # of an adaptive curriculum
     learner: Learner
     replay: HostReplay
     stats: Stats
@@ -61,31 +71,123 @@ class HostSeed(NamedTuple):
 class Network:
     """The agent's network as a function of NumPy arrays.
 
-    Batches are padded to a few sizes, so that it is compiled for these alone.
+    Batches are padded to a few sizes, so that it is compiled for these alone; on a GPU, where
+    compiling takes long and padding costs little, to the largest so far. `meanwhile` is called
+    whenever it has been asked something, before the answer is waited for.
     """
 
-    def __init__(self, agent: Agent, learning: Learning):
-        def evaluate(params: Any, observation: Any, mask: Any) -> Any:
-            head, value = learning.network(params)(observation)
-            return judge(agent, head, value, mask)
+    def __init__(self, agent: Agent, learning: Learning, actions: int, options: dict[str, str]):
+        structure = jax.tree.structure(
+            jax.eval_shape(learning.initial, jax.random.PRNGKey(0)).params
+        )
 
-        self._compiled = jax.jit(evaluate)
+        def evaluate(leaves: list[Any], observation: Any, packed: Any) -> Any:
+            head, value = learning.network(jax.tree.unflatten(structure, leaves))(observation)
+            return judge(agent, head, value, unpack(packed, actions))
+
+        self._compiled = jax.jit(evaluate, compiler_options=options or None)
+        self._one_size, self._largest = bool(options), _SMALLEST_BATCH
+        self.meanwhile: Callable[[], None] | None = None
 
     def with_params(self, params: Any) -> Evaluate:
         """What states are worth under these parameters."""
-        params = jax.tree.map(jnp.asarray, params)  # to the device once
+        leaves = [jnp.asarray(x) for x in jax.tree.leaves(params)]  # to the device once
 
         def evaluate(observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             lanes = len(mask)
             size = max(_SMALLEST_BATCH, 1 << (lanes - 1).bit_length())
+            if self._one_size:
+                size = self._largest = max(size, self._largest)
+            else:
+                observation = trim(observation)
 
             def pad(x: np.ndarray, value: Any = 0) -> np.ndarray:
+                if size == lanes:
+                    return x
                 return np.concatenate([x, np.full((size - lanes, *x.shape[1:]), value, x.dtype)])
 
-            prior, value = self._compiled(params, jax.tree.map(pad, observation), pad(mask, True))
+            packed = pad(np.packbits(mask, -1), 255)
+            found = self._compiled(leaves, jax.tree.map(pad, observation), packed)
+            for x in found:
+                x.copy_to_host_async()
+            if self.meanwhile is not None:
+                self.meanwhile()
+            prior, value = found
             return np.asarray(prior), np.asarray(value)
 
         return evaluate
+
+
+def unpack(packed: Any, actions: int) -> Any:
+    """Masks `[..., actions]` from their bits; of width 0 where there are none."""
+    return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
+
+
+class Updates:
+    """The updates of a lock-step, handed to the device in pieces.
+
+    pieces: how many; 1 makes all updates in one compiled call. `begin`, then `go_on` at any time,
+    then `finish`; none of them waits for the device.
+    """
+
+    def __init__(self, learning: Learning, actions: int, pieces: int, options: dict[str, str]):
+        self._learning, self._pieces, self._turn = learning, pieces, pieces
+        self._one_size = bool(options)
+        self.losses: list[Any] = []  # sums of both terms, per piece
+        size = learning.settings.updates_per_step // pieces
+        example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0))
+        # Modules are slow to take apart; lists of arrays are not.
+        self._structure = jax.tree.structure((example.params, example.optimiser))
+        of_params = jax.tree.structure(example.params)
+
+        def targets(leaves: list[Any], batches: Transition, returns: Any, finished: Any) -> Any:
+            batches = batches._replace(next_mask=unpack(batches.next_mask, actions))
+            target = jax.tree.unflatten(of_params, leaves)
+            return learning.targets(target, batches, returns, finished)
+
+        def descend(leaves: list[Any], batches: Any, aims: Any, episodes: Any, turn: Any) -> Any:
+            part, *aims = jax.tree.map(
+                lambda x: jax.lax.dynamic_slice_in_dim(x, turn * size, size), (batches, *aims)
+            )
+            part = part._replace(mask=unpack(part.mask, actions))
+            params, optimiser = jax.tree.unflatten(self._structure, leaves)
+            params, optimiser, terms = learning.descend(
+                params, optimiser, part, aims[0], aims[1], episodes
+            )
+            return jax.tree.leaves((params, optimiser)), terms
+
+        self._targets = jax.jit(targets, compiler_options=options or None)
+        self._descend = jax.jit(descend, compiler_options=options or None)
+
+    def begin(self, learner: Learner, sampled: Any, episodes: Any) -> None:
+        """sampled: as `host_replay.sample` gives it."""
+        batches, returns, finished = sampled
+        if not self._one_size:
+            now, after = trim(batches.observation), trim(batches.next_observation)
+            batches = batches._replace(observation=now, next_observation=after)
+        batches, returns, finished = jax.device_put((batches, returns, finished))
+        self._aims = self._targets(jax.tree.leaves(learner.target), batches, returns, finished)
+        self._batches, self._episodes = batches, np.float32(episodes)
+        self._target = learner.target
+        self._leaves = jax.tree.leaves((learner.params, learner.optimiser))
+        self._turn = 0
+
+    def go_on(self) -> None:
+        """Hand the next piece over, if one is left."""
+        if self._turn < self._pieces:
+            self._leaves, terms = self._descend(
+                self._leaves, self._batches, self._aims, self._episodes, self._turn
+            )
+            self.losses.append(terms)
+            self._turn += 1
+
+    def finish(self, step: int) -> Learner:
+        """The learner after what is left of lock-step `step`."""
+        while self._turn < self._pieces:
+            self.go_on()
+        params, optimiser = jax.tree.unflatten(self._structure, self._leaves)
+        copies = self._learning.copies_target(step)
+        return Learner(params, params if copies else self._target, optimiser)
 
 
 class Program:
@@ -93,7 +195,7 @@ class Program:
 
     simulators: one per seed. sources: how worker processes make the same ones. test_lanes: lanes
     for tests, per seed. Without `train`, there are no others. What is learned does not depend on
-    `workers` or `overlap`.
+    `workers` or `overlap`. options: of the compiler; there are some for a GPU.
     """
 
     def __init__(
@@ -108,6 +210,7 @@ class Program:
         train: bool = True,
         overlap: bool = True,
         warn: Callable[[str], None] | None = None,
+        options: dict[str, str] | None = None,
     ):
         self.settings = settings
         self.agent: Agent = get_agent(settings.agent)
@@ -125,11 +228,16 @@ class Program:
         seen = Layout.of(simulators[0]).example()
         make = network_maker(settings.network, seen, simulators[0], self.agent.prior == "policy")
         self.learning = Learning(self.agent, settings, make)
-        self._network = Network(self.agent, self.learning)
-        self._updates = jax.jit(self.learning.updates)
+        self.curriculum = _curriculum(settings, simulators[0])
         self.pool = Pool(
             simulators, sizes, workers=workers, sources=sources, timeout=timeout, warn=warn
         )
+        masked = self.pool.layout.num_actions if self.pool.layout.masked else 0
+        self._network = Network(self.agent, self.learning, masked, options or {})
+        pieces = min(settings.updates_per_step, _PIECES) if options else 1
+        while settings.updates_per_step % pieces:
+            pieces -= 1
+        self._updates = Updates(self.learning, masked, pieces, options or {})
         budget = settings.budget if self.agent.search is not None else 0
         self._searches = [LaneSearch(self.pool, g, budget, overlap) for g in self._groups if g]
         self._history: list[list[list[int]]] = [[] for _ in simulators]
@@ -144,8 +252,16 @@ class Program:
         state = self._blank(seed)
         self._history[index] = [[] for _ in range(s.lanes)]
         state.episode_seed[:] = self._random(index, _RESET, 0).integers(2**31, size=s.lanes)
-        self._reset(index, np.ones(s.lanes, np.bool_), state.episode_seed)
+        state.episode_wanted[:] = self._wanted(state)
+        self._reset(index, np.ones(s.lanes, np.bool_), state.episode_seed, state.episode_wanted)
         return state
+
+    def _wanted(self, seed: HostSeed) -> int:
+        """The level that new episodes are asked for."""
+        if self.curriculum == "linear":
+            hardest = _hardest(self._simulators[0])
+            return linear_level(int(seed.env_steps), self.settings.curriculum_steps, hardest)
+        return int(seed.bins.level) if self.curriculum == "adaptive" else ANY_LEVEL
 
     def _blank(self, seed: int) -> HostSeed:
         """A seed whose lanes have not begun."""
@@ -153,7 +269,10 @@ class Program:
         lanes = np.zeros(s.lanes, np.float32)
         lane = np.zeros(s.lanes, np.int64)
         width = layout.num_actions if self.agent.amortization_loss != "none" else 0
-        observation, mask = self.pool.observation(lane), self.pool.arrays.mask[lane]
+        observation, mask = (
+            self.pool.observation(lane),
+            np.packbits(self.pool.arrays.mask[lane], -1),
+        )
         example = Transition(
             observation=observation,
             action=lanes.astype(np.int32),
@@ -167,6 +286,7 @@ class Program:
         none = np.zeros((), np.int64)
         return HostSeed(
             episode_seed=lane.copy(),
+            episode_wanted=np.full(s.lanes, ANY_LEVEL, np.int32),
             episode_step=lanes.astype(np.int32),
             episode_return=lanes.copy(),
             history=np.zeros(0, np.int32),
@@ -177,6 +297,7 @@ class Program:
             simulator_steps=none,
             restarts=none,
             updates=none,
+            bins=no_bins(),
             learner=self.learning.initial(jax.random.PRNGKey(seed)),
             replay=host_replay.empty(example, s.replay),
             stats=no_stats(np),
@@ -203,7 +324,8 @@ class Program:
             ends = np.cumsum(seed.episode_step)
             histories = np.split(seed.history, ends[:-1])
             self._history[index] = [part.tolist() for part in histories]
-            self._reset(index, np.ones(len(histories), np.bool_), seed.episode_seed)
+            everywhere = np.ones(len(histories), np.bool_)
+            self._reset(index, everywhere, seed.episode_seed, seed.episode_wanted)
             for t in range(int(seed.episode_step.max(initial=0))):
                 actions = [part[t] if t < len(part) else -1 for part in histories]
                 self._advance(index, np.array(actions))
@@ -216,10 +338,12 @@ class Program:
         after = []
         for index, seed in enumerate(state):
             if int(seed.episodes) < self.settings.episodes:
-                losses: list[Any] = []
+                made = 0
                 for t in range(step, step + self.settings.chunk):
-                    seed = _keep_types(seed, self._lock_step(index, seed, t, losses))
-                made = len(losses) * self.settings.updates_per_step
+                    learns = int(seed.replay.added) >= self.settings.min_replay
+                    made += learns * self.settings.updates_per_step
+                    seed = _keep_types(seed, self._lock_step(index, seed, t, learns))
+                losses, self._updates.losses = self._updates.losses, []
                 loss_q, loss_a = np.sum(np.asarray(losses, np.float32).reshape(-1, 2), 0)
                 restarts = seed.restarts + self.pool.faults[index] - self._counted[index]
                 self._counted[index] = self.pool.faults[index]
@@ -236,10 +360,11 @@ class Program:
 
         return Counters(
             stats=jax.tree.map(stacked, *(seed.stats for seed in state)),
+            level=np.array([self._wanted(seed) for seed in state]),
             **{
                 name: stacked(*(getattr(seed, name) for seed in state))
                 for name in Counters._fields
-                if name != "stats"
+                if name not in ("stats", "level")
             },
         )
 
@@ -261,14 +386,14 @@ class Program:
         """Lanes of neighbouring groups; what is read with these numbers is a copy."""
         return np.arange(self.pool.groups[groups[0]].low, self.pool.groups[groups[-1]].high)
 
-    def _reset(self, index: int, which: np.ndarray, seeds: np.ndarray) -> None:
+    def _reset(self, index: int, which: np.ndarray, seeds: np.ndarray, wanted: np.ndarray) -> None:
         """Begin episodes in some training lanes."""
         start = self._lanes(self._groups[index])[0]
         for group in self._groups[index]:
             lanes = self.pool.groups[group].lanes
             mine = lanes[which[lanes - start]]
             if len(mine):
-                self.pool.reset(group, mine, seeds[mine - start])
+                self.pool.reset(group, mine, seeds[mine - start], wanted[mine - start])
 
     def _advance(self, index: int, actions: np.ndarray) -> None:
         """A real step of the training lanes; -1 leaves a lane where it is."""
@@ -312,16 +437,23 @@ class Program:
         )  # fmt: skip
         return result, actions
 
-    def _lock_step(self, index: int, seed: HostSeed, step: int, losses: list[Any]) -> HostSeed:
+    def _lock_step(self, index: int, seed: HostSeed, step: int, learns: bool) -> HostSeed:
         s, agent, pool = self.settings, self.agent, self.pool
         rng = self._random(index, _ACT, step)
         search, lanes = self._searches[index], self._lanes(self._groups[index])
+        if learns:
+            sampled = host_replay.sample(seed.replay, rng, (s.updates_per_step, s.batch))
+            self._updates.begin(seed.learner, sampled, seed.episodes)
+            self._network.meanwhile = self._updates.go_on
         before = pool.observation(lanes), pool.arrays.mask[lanes]
         epsilon = epsilon_at_step(s.epsilon.at(seed.episodes), seed.episode_step, seed.length)
         result, actions = self._decide(
             search, seed.learner.params, agent.search, ~pool.lost[lanes], epsilon, rng,
             agent.root_noise,
         )  # fmt: skip
+        self._network.meanwhile = None
+        if learns:
+            seed = seed._replace(learner=self._updates.finish(step))
         self._advance(index, actions)
         moved = (actions >= 0) & ~pool.lost[lanes]
         terminated = pool.arrays.terminated[lanes] & moved
@@ -334,17 +466,20 @@ class Program:
             discount=np.where(terminated, 0.0, s.discount).astype(np.float32),
             next_observation=pool.observation(lanes),
             target=_target(agent, result),
-            mask=before[1],
-            next_mask=np.where(terminated[:, None], True, pool.arrays.mask[lanes]),
+            mask=np.packbits(before[1], -1),
+            next_mask=np.packbits(np.where(terminated[:, None], True, pool.arrays.mask[lanes]), -1),
         )
         host_replay.add(
             seed.replay, transitions, moved, over, s.discount, agent.value_loss == "return"
         )
+        seed = self._count_levels(seed, lanes, over, reward)
         seed = count_step(seed, reward, over, moved, np)
         renewed = over | ~moved
         seeds = rng.integers(2**31, size=s.lanes)
-        self._reset(index, renewed, seeds)
+        wanted = np.where(renewed, self._wanted(seed), seed.episode_wanted).astype(np.int32)
+        self._reset(index, renewed, seeds, wanted)
         seed = seed._replace(
+            episode_wanted=wanted,
             episode_seed=np.where(renewed, seeds, seed.episode_seed),
             episode_step=np.where(renewed, 0, seed.episode_step).astype(np.int32),
             episode_return=np.where(renewed, 0.0, seed.episode_return).astype(np.float32),
@@ -358,25 +493,49 @@ class Program:
                 history.clear()
             else:
                 history.append(action)
-        if int(seed.replay.added) < s.min_replay:
+        return seed
+
+    def _count_levels(
+        self, seed: HostSeed, lanes: np.ndarray, over: np.ndarray, reward: np.ndarray
+    ) -> HostSeed:
+        """Episodes of the present level that have just ended; an adaptive curriculum may rise."""
+        if self.curriculum == "none" or not over.any():
             return seed
-        shape = (s.updates_per_step, s.batch)
-        batches, returns, finished = host_replay.sample(seed.replay, rng, shape)
-        learner, loss_q, loss_a = self._updates(
-            seed.learner, batches, returns, finished, np.float32(seed.episodes), step, True
+        arrays, stats = self.pool.arrays, seed.stats
+        at_level = over & (arrays.level[lanes] == self._wanted(seed))
+        seed = seed._replace(
+            stats=stats._replace(
+                level_episodes=stats.level_episodes + at_level.sum(),
+                level_return_sum=stats.level_return_sum
+                + (seed.episode_return + reward)[at_level].sum(),
+            )
         )
-        losses.append((loss_q, loss_a))
-        return seed._replace(learner=learner)
+        if self.curriculum == "adaptive":
+            kinds, solved = arrays.kind[lanes][over], arrays.solved[lanes][over]
+            hardest = _hardest(self._simulators[0])
+            seed = seed._replace(bins=record(seed.bins, kinds, solved, hardest))
+        return seed
 
     def play(
-        self, params: Sequence[Any], episodes: int, budget: int, number: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns and lengths `[seeds, episodes]` of test episodes; `number` draws them."""
-        played = [self._play(i, seed, episodes, budget, number) for i, seed in enumerate(params)]
+        self, params: Sequence[Any], episodes: int, budget: int, number: int,
+        level: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Returns and lengths `[seeds, episodes]` of test episodes; `number` draws them.
+
+        level: where there is a curriculum, the level of the episodes; default the hardest.
+        """
+        wanted = ANY_LEVEL
+        if level is not None:
+            wanted = exactly(level)
+        elif self.curriculum != "none":
+            wanted = exactly(_hardest(self._simulators[0]))
+        played = [
+            self._play(i, seed, episodes, budget, number, wanted) for i, seed in enumerate(params)
+        ]
         return np.stack([returns for returns, _ in played]), np.stack([n for _, n in played])
 
     def _play(
-        self, index: int, params: Any, episodes: int, budget: int, number: int
+        self, index: int, params: Any, episodes: int, budget: int, number: int, wanted: int
     ) -> tuple[np.ndarray, np.ndarray]:
         pool, groups = self.pool, self._test_groups[index]
         search, lanes = LaneSearch(pool, groups, budget, self._overlap), self._lanes(groups)
@@ -396,7 +555,7 @@ class Program:
                 mine = pool.groups[group].lanes
                 mine = mine[fresh[mine - lanes[0]]]
                 if len(mine):
-                    pool.reset(group, mine, seeds[mine - lanes[0]])
+                    pool.reset(group, mine, seeds[mine - lanes[0]], wanted)
             active = (episode < episodes) & ~pool.lost[lanes]
             _, actions = self._decide(search, params, self.agent.test_search, active, greedy, rng)
             for group in groups:
@@ -421,13 +580,41 @@ class Program:
         return returns, steps
 
 
+def _hardest(simulator: Any) -> int:
+    """The level that a curriculum ends at."""
+    return int(simulator.difficulty)
+
+
+def has_levels(simulator: Any) -> bool:
+    """Whether a curriculum can ask a simulator for levels."""
+    number = isinstance(getattr(simulator, "difficulty", None), int)
+    return number and bool(getattr(simulator, "curriculum_sample", False))
+
+
+def _curriculum(settings: TrainSettings, simulator: Simulator) -> str:
+    """How levels rise in this run."""
+    name = settings.curriculum
+    if name == "auto":
+        entry = ENVIRONMENTS.get(settings.env)
+        return entry.curriculum if entry and has_levels(simulator) else "none"
+    require(
+        name == "none" or has_levels(simulator), "--curriculum", repr(name),
+        "'none' in an environment without levels to sample from",
+    )  # fmt: skip
+    require(
+        name != "adaptive" or hasattr(simulator, "solved"), "--curriculum", repr(name),
+        "'none' or 'linear' in a simulator without kind(state) and solved(state)",
+    )  # fmt: skip
+    return name
+
+
 def _keep_types(before: HostSeed, after: HostSeed) -> HostSeed:
     """`after` with numbers of the types that a checkpoint holds."""
-    rest = {"learner": None, "replay": None}
+    rest = {"learner": None, "replay": None, "bins": None}
     kept = jax.tree.map(
         lambda old, new: np.asarray(new, old.dtype), before._replace(**rest), after._replace(**rest)
     )
-    return kept._replace(learner=after.learner, replay=after.replay)
+    return kept._replace(learner=after.learner, replay=after.replay, bins=after.bins)
 
 
 class _AnyLength:

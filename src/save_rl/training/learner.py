@@ -57,11 +57,8 @@ class Learning:
 
     def betas(self, episodes: Any) -> tuple[Any, Any]:
         """β_Q and β_A after so many episodes."""
-        s, agent = self.settings, self.agent
-        return (
-            agent.beta_q.at(episodes) if s.beta_q is None else s.beta_q,
-            agent.beta_a.at(episodes) if s.beta_a is None else s.beta_a,
-        )
+        beta_q, beta_a = self.settings.betas
+        return beta_q.at(episodes), beta_a.at(episodes)
 
     def _loss(
         self, params: Any, batch: Transition, targets: Array, weights: Array, betas: Any
@@ -84,34 +81,34 @@ class Learning:
         mean_q, mean_a = jnp.sum(weights * loss_q), jnp.sum(weights * loss_a)
         return betas[0] * mean_q + betas[1] * mean_a, (mean_q, mean_a)
 
-    def updates(
-        self,
-        learner: Learner,
-        batches: Transition,
-        returns: Array,
-        finished: Array,
-        episodes: Any,
-        step: Any,
-        active: Any,
-    ) -> tuple[Learner, Array, Array]:
-        """The updates after lock-step `step`, and the sums of both losses.
+    def targets(
+        self, target: Any, batches: Transition, returns: Array, finished: Array
+    ) -> tuple[Array, Array]:
+        """What values are regressed to, and weights of the transitions, `[updates, batch]` each.
 
-        batches: `[updates, batch, ...]`; returns and finished, `[updates, batch]`, are those of
-        `replay.sample`. active: false where nothing is to be learned yet.
+        target: parameters of the target network, which sees all batches in one pass. batches:
+        `[updates, batch, ...]`; returns and finished, `[updates, batch]`, are those of
+        `replay.sample`.
         """
-        s, agent = self.settings, self.agent
         shape = batches.action.shape
-        weights = jnp.full(shape, 1.0 / s.batch)
-        if agent.value_loss == "return":
-            targets = returns
-            weights = finished / jnp.maximum(jnp.sum(finished, -1, keepdims=True), 1)
-        else:
-            flat = jax.tree.map(
-                lambda x: x.reshape(-1, *x.shape[len(shape) :]), batches.next_observation
-            )
-            next_q, _ = self.network(learner.target)(flat)
-            next_q = apply_mask(next_q.reshape(*shape, -1), batches.next_mask)
-            targets = jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
+        if self.agent.value_loss == "return":
+            return returns, finished / jnp.maximum(jnp.sum(finished, -1, keepdims=True), 1)
+        flat = jax.tree.map(
+            lambda x: x.reshape(-1, *x.shape[len(shape) :]), batches.next_observation
+        )
+        next_q, _ = self.network(target)(flat)
+        next_q = apply_mask(next_q.reshape(*shape, -1), batches.next_mask)
+        targets = jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
+        return targets, jnp.full(shape, 1.0 / self.settings.batch)
+
+    def descend(
+        self, params: Any, optimiser: Any, batches: Transition, targets: Array, weights: Array,
+        episodes: Any, active: Any = True,
+    ) -> tuple[Any, Any, Array]:  # fmt: skip
+        """One update per batch: new parameters and optimiser, and the sums `[2]` of both losses.
+
+        active: false where nothing is to be learned yet.
+        """
         betas = self.betas(episodes)
 
         def update(carry, inputs):
@@ -122,17 +119,31 @@ class Learning:
             changes, new_optimiser = self._optimiser.update(gradient, optimiser)
             changed = (optax.apply_updates(params, changes), new_optimiser)
             kept = jax.tree.map(lambda new, old: jnp.where(active, new, old), changed, carry)
-            return kept, terms
+            return kept, jnp.stack(terms)
 
-        (params, optimiser), (loss_q, loss_a) = jax.lax.scan(
-            update, (learner.params, learner.optimiser), (batches, targets, weights)
+        (params, optimiser), terms = jax.lax.scan(
+            update, (params, optimiser), (batches, targets, weights)
         )
-        # Counted from the first lock-step, so that the moment is the same for all seeds.
-        made = (step + 1) * s.updates_per_step
-        copy = (made // s.target_period) != ((made - s.updates_per_step) // s.target_period)
+        return params, optimiser, active * jnp.sum(terms, 0)
+
+    def copies_target(self, step: Any) -> Any:
+        """Whether the target network is copied after lock-step `step`.
+
+        Counted from the first lock-step, so that the moment is the same for all seeds.
+        """
+        per_step, period = self.settings.updates_per_step, self.settings.target_period
+        made = (step + 1) * per_step
+        return (made // period) != ((made - per_step) // period)
+
+    def updates(
+        self, learner: Learner, batches: Transition, returns: Array, finished: Array,
+        episodes: Any, step: Any, active: Any,
+    ) -> tuple[Learner, Array, Array]:  # fmt: skip
+        """All updates after lock-step `step`, and the sums of both losses."""
+        targets, weights = self.targets(learner.target, batches, returns, finished)
+        params, optimiser, terms = self.descend(
+            learner.params, learner.optimiser, batches, targets, weights, episodes, active
+        )
+        copy = self.copies_target(step)
         target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), params, learner.target)
-        return (
-            Learner(params, target, optimiser),
-            active * jnp.sum(loss_q),
-            active * jnp.sum(loss_a),
-        )
+        return Learner(params, target, optimiser), terms[0], terms[1]

@@ -131,6 +131,7 @@ class _Run:
                 continue
             episodes, updates = int(stats.episodes[i]), max(int(stats.updates[i]), 1)
             so_far = float(done.episodes[i])
+            level, played = int(done.level[i]), int(stats.level_episodes[i])
             beta_q, beta_a = self.program.learning.betas(so_far)
             rows.append(
                 {
@@ -148,6 +149,8 @@ class _Run:
                     "beta_q": float(beta_q),
                     "beta_a": float(beta_a),
                     "episode_length": float(done.length[i]),
+                    "level": level if level >= 0 else "",
+                    "level_return": float(stats.level_return_sum[i]) / played if played else "",
                     "test_return": "" if tests is None else float(tests[i].mean()),
                     "restarts": int(done.restarts[i]),
                     "seed": seed,
@@ -215,7 +218,7 @@ def make_program(
     sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
     return host.Program(
         settings, envs, sources, workers=min(count, settings.lanes), timeout=step_timeout,
-        test_lanes=test_lanes, train=train, warn=warn,
+        test_lanes=test_lanes, train=train, warn=warn, options=compiler_options(target),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from save_rl.training.settings import TrainSettings
 METRICS: tuple[str, ...] = (
     "time_s", "episodes", "env_steps", "simulator_steps", "updates", "return_mean", "return_min",
     "return_max", "loss_q", "loss_a", "epsilon", "beta_q", "beta_a", "episode_length",
-    "test_return", "restarts", "seed",
+    "level", "level_return", "test_return", "restarts", "seed",
 )  # fmt: skip
 # A run may be continued with other values of these.
 _FREE = ("episodes", "steps")

@@ -1,13 +1,15 @@
 """What a training run can be told, with the paper's values as defaults."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import tyro
 
 from save_rl.agents import get_agent
-from save_rl.errors import require
-from save_rl.learning.schedules import Linear
+from save_rl.envs import ENVIRONMENTS
+from save_rl.errors import require, unknown_name
+from save_rl.learning.curriculum import CURRICULA
+from save_rl.learning.schedules import Linear, constant
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ class TrainSettings:
     """Seeds; they train side by side, and each draws its own environment."""
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment."""
-    network: str = "mlp"
-    """`mlp`, or `table` where observations are state numbers."""
+    network: str = "auto"
+    """`mlp`, `graph`, or `table` where observations are state numbers; `auto` takes the graph
+    network where observations are graphs, and the MLP elsewhere."""
     lanes: int = 64  # paper A, actors
     """Episodes in progress at a time."""
     c: float = 2.0  # paper A.2
@@ -53,9 +56,16 @@ class TrainSettings:
     epsilon_episodes: float = 1e4  # paper A.1
     """Episodes over which ε falls from its start to its end."""
     beta_q: float | None = None
-    """Weight of the Q-learning loss; default the agent's."""
+    """Weight of the Q-learning loss; default the agent's, annealed in Construction tasks."""
     beta_a: float | None = None
-    """Weight of the amortization loss; default the agent's."""
+    """Weight of the amortization loss; default the agent's, annealed in Construction tasks."""
+    beta_episodes: float | None = None
+    """Episodes over which weights that are annealed change; default the agent's, 5e4."""
+    curriculum: str = "auto"
+    """How levels rise where an environment has some: `linear`, `adaptive` (with what the agent
+    solves) or `none`; `auto` is linear in Construction tasks and adaptive in marble-run."""
+    curriculum_steps: int = 10_000  # construction.md 13.5: 4e4 replayed transitions
+    """Real steps over which a linear curriculum rises to the hardest level."""
     target_period: int = 100  # paper A.1
     """Updates between copies to the target network (made at the end of a lock-step)."""
     chunk: int = 16
@@ -69,6 +79,23 @@ class TrainSettings:
     def epsilon(self) -> Linear:
         """The mean ε of an episode, as training goes on."""
         return Linear(self.epsilon_start, self.epsilon_end, self.epsilon_episodes)
+
+    @property
+    def betas(self) -> tuple[Linear, Linear]:
+        """β_Q and β_A, as training goes on."""
+        agent = get_agent(self.agent)
+        annealed = self.env in ENVIRONMENTS and ENVIRONMENTS[self.env].curriculum != ""
+        rows = (agent.annealed_q, agent.annealed_a) if annealed else (agent.beta_q, agent.beta_a)
+        given = (self.beta_q, self.beta_a)
+        beta_q, beta_a = (
+            row if beta is None else constant(beta) for row, beta in zip(rows, given, strict=True)
+        )
+        if self.beta_episodes is None:
+            return beta_q, beta_a
+        return (
+            replace(beta_q, episodes=self.beta_episodes),
+            replace(beta_a, episodes=self.beta_episodes),
+        )
 
     @property
     def updates_per_step(self) -> int:
@@ -115,6 +142,11 @@ class TrainSettings:
         require(self.epsilon_episodes > 0, "--epsilon-episodes", self.epsilon_episodes, "above 0")
         for option, beta in (("--beta-q", self.beta_q), ("--beta-a", self.beta_a)):
             require(beta is None or beta >= 0, option, beta, "0 or more")
+        within = self.beta_episodes is None or self.beta_episodes > 0
+        require(within, "--beta-episodes", self.beta_episodes, "above 0")
+        if self.curriculum not in ("auto", *CURRICULA):
+            raise unknown_name("curriculum", self.curriculum, ("auto", *CURRICULA), "--curriculum")
+        require(self.curriculum_steps > 0, "--curriculum-steps", self.curriculum_steps, "above 0")
         require(self.target_period > 0, "--target-period", self.target_period, "at least 1")
         require(self.chunk > 0, "--chunk", self.chunk, "at least 1")
         require(self.test_episodes >= 0, "--test-episodes", self.test_episodes, "0 or more")

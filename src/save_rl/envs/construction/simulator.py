@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from save_rl.envs.construction import geometry, graph, physics, score
-from save_rl.envs.construction.generators import generate, limits
+from save_rl.envs.construction.generators import generate, limits, scene_bin
 from save_rl.envs.construction.graph import Placement
 from save_rl.envs.construction.scene import Scene
 from save_rl.envs.construction.state import State, block_table
@@ -27,8 +27,11 @@ class Construction:
     masked: actions are edges from available blocks, and invalid ones are refused. Without it they
         are all edges, and an invalid one ends the episode, as in the original.
 
-    Episodes end by termination alone, the step limit included, as in the original.
+    A run's curriculum asks for levels with the arguments of `reset`, and `kind` tells it what it
+    got. Episodes end by termination alone, the step limit included, as in the original.
     """
+
+    actions_per_edge = graph.ACTIONS_PER_EDGE
 
     def __init__(
         self,
@@ -172,6 +175,16 @@ class Construction:
         if self.name == "connecting":
             return score.connecting_score(self._shapes, blocks, scene.target_array)
         return score.covering_score(self._shapes, blocks, scene.obstacle_array)
+
+    def kind(self, state: State) -> tuple[int, int]:
+        """The level of an episode (-1 outside the numbered ones), and a number that scenes share
+        where an adaptive curriculum takes them for the same."""
+        scene = state.scene
+        return scene.level if isinstance(scene.level, int) else -1, scene_bin(scene)
+
+    def solved(self, state: State) -> bool:
+        """Whether everything is built that the task asks for."""
+        return state.ending == "complete"
 
     def best_progress(self, scene: Scene) -> float:
         """P_max, what a perfect structure scores."""

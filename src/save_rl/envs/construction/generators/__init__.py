@@ -68,6 +68,22 @@ def limits(task: str, preset: str, level: int | str) -> Limits:
     return Limits(len(row.rows) * row.most, len(row.target_rows) * row.targets, row.max_steps)
 
 
+def scene_bin(scene: Scene) -> int:
+    """A number for what an adaptive curriculum looks at (paper D.3); elsewhere, the level.
+
+    In Marble Run: the goal's row, thirds of the distance to it, obstacles without walls, the rows
+    of the highest and the lowest one.
+    """
+    if scene.marble is None:
+        return scene.level if isinstance(scene.level, int) else -1
+    unit = TASKS[scene.task].supply.scale * marble_run.UNIT
+    obstacles = scene.obstacles[len(marble_run.WALLS) :]
+    rows = [round(y / unit - 0.5) for _, y, _, _ in (*scene.targets, *obstacles)]
+    distance = abs(scene.marble[0] - scene.targets[0][0]) / (2 * HALF_WIDTH)
+    parts = (rows[0], min(int(distance * 3), 2), len(obstacles), max(rows[1:]), min(rows[1:]))
+    return sum(part * 16**place for place, part in enumerate(reversed(parts)))
+
+
 def _row(
     task: str, preset: str, level: int | str
 ) -> lines.Level | silhouette.Level | marble_run.Level:

@@ -1,0 +1,187 @@
+"""The graph network of the Construction agents: encode, process three times, decode
+(construction.md, 13.1; Battaglia et al. 2018).
+
+A state is a fully connected graph of `N` padded nodes: `nodes [B, N, F]`, `node_mask [B, N]`. Edges
+and the whole graph bring no features of their own. An action is an edge and one of a few numbers
+(30 in Construction), and edges are listed by sender, so Q-values are the read-out of the edges:
+
+    action = (sender * (N - 1) + receiver - (receiver > sender)) * per_edge + number
+
+Where only the first few nodes can be senders of a valid action, nothing is computed for the others
+that no Q-value depends on. The first layer of the edges sees a sender, a receiver, an edge and the
+graph; it is the sum of four products, so each of them is multiplied once, not once per edge. Edges
+start alike, so until they have seen their nodes they are one vector. All of this leaves the
+function as it is; `tests/networks/graph_reference.py` has it literally.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from save_rl.networks.mlp import MLP
+from save_rl.types import Array
+
+LATENT = 64  # construction.md 13.1; nodes, edges, graph and recurrent states alike
+STEPS = 3  # n_rec
+BUCKET = 8  # graphs are cut to a multiple of so many nodes
+
+
+class GRU(eqx.Module):
+    """A gated recurrent unit; input and hidden state may broadcast against each other."""
+
+    input: Array  # [inputs, 3 * hidden]: update, reset, candidate
+    hidden: Array  # [hidden, 2 * hidden]: update, reset
+    candidate: Array  # [hidden, hidden]
+    bias: Array  # [3 * hidden]
+
+    def __init__(self, inputs: int, hidden: int, key: Array):
+        keys = jax.random.split(key, 3)
+        shapes = ((inputs, 3 * hidden), (hidden, 2 * hidden), (hidden, hidden))
+        self.input, self.hidden, self.candidate = (
+            jax.random.truncated_normal(k, -2, 2, shape) / math.sqrt(shape[0])
+            for k, shape in zip(keys, shapes, strict=True)
+        )
+        self.bias = jnp.zeros(3 * hidden)
+
+    def __call__(self, x: Array, h: Array) -> Array:
+        """The new hidden state `(1 - z) h + z tanh(W x + U (r h) + b)`."""
+        size = h.shape[-1]
+        from_x = _product(x, self.input) + self.bias
+        gates = jax.nn.sigmoid(from_x[..., : 2 * size] + _product(h, self.hidden))
+        update, reset = gates[..., :size], gates[..., size:]
+        candidate = jnp.tanh(from_x[..., 2 * size :] + _product(reset * h, self.candidate))
+        return h + update * (candidate - h)
+
+
+def _product(x: Array, weight: Array) -> Array:
+    """`x @ weight` as a product of two matrices: its gradient is faster than of longer shapes."""
+    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], weight.shape[-1])
+
+
+class GraphNetwork(eqx.Module):
+    """One number per action, and a value of the graph where an agent needs it.
+
+    features: per node. max_nodes: padded nodes `N` that actions are numbered by. senders: how many
+    of the first nodes can be senders of an action. per_edge: numbers per edge.
+    """
+
+    node_encoder: MLP
+    edge_encoder: MLP
+    graph_encoder: MLP
+    edge_update: MLP
+    node_update: MLP
+    graph_update: MLP
+    node_memory: GRU
+    edge_memory: GRU
+    graph_memory: GRU
+    edge_decoder: MLP
+    graph_decoder: MLP
+    readout: MLP
+    value: MLP | None
+    max_nodes: int = eqx.field(static=True)
+    senders: int = eqx.field(static=True)
+    per_edge: int = eqx.field(static=True)
+
+    def __init__(
+        self, features: int, max_nodes: int, senders: int, per_edge: int, key: Array,
+        value_head: bool = False,
+    ):  # fmt: skip
+        keys = iter(jax.random.split(key, 13))
+        wide = 3 * LATENT  # encoded, last core output, last memory
+
+        def mlp(inputs: int) -> MLP:
+            return MLP((inputs, LATENT, LATENT), next(keys), activate_last=True)
+
+        self.node_encoder, self.edge_encoder, self.graph_encoder = mlp(features), mlp(1), mlp(1)
+        self.edge_update = mlp(4 * wide)  # edge, sender, receiver, graph
+        self.node_update = mlp(wide + LATENT + wide)  # node, incoming edges, graph
+        self.graph_update = mlp(wide + 2 * LATENT)  # graph, edges, nodes
+        self.node_memory, self.edge_memory, self.graph_memory = (
+            GRU(LATENT, LATENT, next(keys)) for _ in range(3)
+        )
+        self.edge_decoder, self.graph_decoder = mlp(LATENT), mlp(LATENT)
+        self.readout = MLP((2 * LATENT, LATENT, LATENT, per_edge), next(keys))
+        self.value = MLP((LATENT, LATENT, LATENT, 1), next(keys)) if value_head else None
+        self.max_nodes, self.senders, self.per_edge = max_nodes, senders, per_edge
+
+    def __call__(self, observation: dict[str, Array]) -> tuple[Array, Array | None]:
+        """`(head [B, A], value [B] or None)`; padding nodes take no part.
+
+        Actions along edges that do not exist get a number too; masks are the caller's.
+        """
+        nodes, used = observation["nodes"], observation["node_mask"]
+        batch, count, _ = nodes.shape
+        exists = used[:, :, None] & used[:, None, :] & ~jnp.eye(count, dtype=bool)
+        weight = used[..., None].astype(nodes.dtype)
+        edge_weight = exists[..., None].astype(nodes.dtype)
+        nothing = jnp.zeros((1,), nodes.dtype)
+        node = node_core = node_state = self.node_encoder(nodes) * weight
+        edge = edge_core = edge_state = self.edge_encoder(nothing)  # [64]: all edges are alike
+        graph = self.graph_encoder(jnp.broadcast_to(nothing, (batch, 1)))
+        graph_core = graph_state = graph
+        for step in range(STEPS):
+            node_in = jnp.concatenate([node, node_core, node_state], -1)
+            graph_in = jnp.concatenate([graph, graph_core, graph_state], -1)
+            edge_core = self._edges((edge, edge_core, edge_state), node_in, graph_in) * edge_weight
+            incoming = jnp.sum(edge_core, 1)
+            wide = jnp.broadcast_to(graph_in[:, None], (batch, count, graph_in.shape[-1]))
+            node_core = self.node_update(jnp.concatenate([node_in, incoming, wide], -1)) * weight
+            sums = [graph_in, jnp.sum(incoming, 1), jnp.sum(node_core, 1)]
+            graph_core = self.graph_update(jnp.concatenate(sums, -1))
+            graph_state = self.graph_memory(graph_core, graph_state)
+            if step + 1 < STEPS:
+                edge_state = self.edge_memory(edge_core, edge_state)
+                node_state = self.node_memory(node_core, node_state)
+        first = edge_state[:, : self.senders]
+        edge_state = self.edge_memory(edge_core[:, : self.senders], first)
+        head = self._read(self.edge_decoder(edge_state), self.graph_decoder(graph_state))
+        value = None
+        if self.value is not None:
+            value = self.value(self.graph_decoder(graph_state))[:, 0]
+        return head, value
+
+    def _edges(self, edge: tuple[Array, Array, Array], nodes: Array, graph: Array) -> Array:
+        """The edge update `[B, N, N, 64]` of [edge, sender, receiver, graph], first by sender."""
+        first, second = self.edge_update.layers
+        of_edge, of_sender, of_receiver, of_graph = jnp.split(first.weight, 4)
+        own = sum(
+            _product(part, weight) for part, weight in zip(edge, jnp.split(of_edge, 3), strict=True)
+        )
+        x = (nodes @ of_sender)[:, :, None] + (nodes @ of_receiver)[:, None]
+        x = x + (graph @ of_graph)[:, None, None] + (own + first.bias)
+        return jax.nn.relu(_product(jax.nn.relu(x), second.weight) + second.bias)
+
+    def _read(self, edges: Array, graph: Array) -> Array:
+        """Numbers `[B, A]` of decoded edges `[B, n or the senders, n, 64]`."""
+        first, *rest = self.readout.layers
+        of_edge, of_graph = jnp.split(first.weight, 2)
+        x = edges @ of_edge + (graph @ of_graph + first.bias)[:, None, None]
+        for layer in rest:
+            x = layer(jax.nn.relu(x))
+        batch, senders, count, per_edge = x.shape
+        missing = (self.senders - senders, self.max_nodes - count)
+        x = jnp.pad(x, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
+        # Nobody sends to itself: receivers above the sender move down by one.
+        below = np.arange(self.max_nodes - 1) < np.arange(self.senders)[:, None]
+        x = jnp.where(below[None, :, :, None], x[:, :, :-1], x[:, :, 1:])
+        return x.reshape(batch, self.senders * (self.max_nodes - 1) * per_edge)
+
+
+def trim(observation: Any) -> Any:
+    """NumPy observations `[..., N, F]` without the padding that none of them needs.
+
+    Few sizes are left, multiples of 8 and the full one, so that programs are compiled for these
+    alone.
+    """
+    nodes, used = observation["nodes"], observation["node_mask"]
+    full = used.shape[-1]
+    flat = used.reshape(-1, full).any(0)
+    most = full - int(np.argmax(flat[::-1])) if flat.any() else 0
+    size = min(full, max(BUCKET, -(-most // BUCKET) * BUCKET))
+    if size + BUCKET > full:
+        size = full
+    return {"nodes": nodes[..., :size, :], "node_mask": used[..., :size]}
