@@ -29,10 +29,12 @@ class Agent:
     """L_Q: 1-step Q-learning, regression of V on the episode's return, or none."""
     amortization_loss: Literal["cross-entropy", "l2", "visits", "none"] = "cross-entropy"
     """L_A: how the search's result is regressed back."""
-    act: Literal["q", "visits", "threshold"] = "q"
+    act: Literal["q", "visits", "threshold", "ucb", "softmax", "counts"] = "q"
     """Final action: highest Q_MCTS among explored actions (ε-greedy in training); visit counts
-    (sampled in training, highest in tests); or as 'q', but a random unexplored action where no
-    explored one is worth more than 0 (UCT's variant, paper B.2)."""
+    (sampled in training, highest in tests); as 'q', but a random unexplored action where no
+    explored one is worth more than 0 (UCT's variant, paper B.2); or as 'q' in tests, and in
+    training the highest upper bound Q_MCTS + U, a draw from softmax(Q_MCTS), or one from visit
+    counts (paper C.5)."""
     root_noise: float = 0.0
     """Share of Dirichlet noise in the root's prior while training (paper A.3)."""
     beta_q: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
@@ -43,6 +45,11 @@ class Agent:
     """Weight of L_Q in Construction and Marble Run."""
     annealed_a: Linear = constant(0.5)  # noqa: RUF009
     """Weight of L_A there."""
+
+    @property
+    def explores(self) -> bool:
+        """Whether it leaves its best action with probability ε while training."""
+        return self.act in ("q", "threshold")
 
     @property
     def learns(self) -> bool:
@@ -65,6 +72,8 @@ _UCT = Agent(
     value_loss="none",
     amortization_loss="none",
 )
+ACTS = ("q", "visits", "threshold", "ucb", "softmax", "counts")
+"""Kinds of final actions; kernels know them by their place here."""
 _TABLE = (
     _SAVE,
     replace(
@@ -103,6 +112,24 @@ _TABLE = (
         search=Rule.PUCT,
         test_search=Rule.PUCT,
         prior="softmax-q",
+    ),
+    replace(
+        _SAVE,
+        name="save-ucb",
+        summary="SAVE that explores by the upper bound Q_MCTS + U instead of ε-greedily",
+        act="ucb",
+    ),
+    replace(
+        _SAVE,
+        name="save-softmax",
+        summary="SAVE that explores by draws from softmax(Q_MCTS) instead of ε-greedily",
+        act="softmax",
+    ),
+    replace(
+        _SAVE,
+        name="save-counts",
+        summary="SAVE that explores by draws from its visit counts instead of ε-greedily",
+        act="counts",
     ),
     Agent(
         "q-learning",

@@ -22,11 +22,13 @@ from save_rl.training.acting import choose_action, run_search
 from save_rl.training.devices import select_device
 from save_rl.training.loop import Program, make_program
 from save_rl.training.progress import Progress, warn
-from save_rl.training.run_directory import read_settings
+from save_rl.training.run_directory import BEST, read_settings
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Array, Simulator
 
 _LANES, _HOST_LANES = 256, 64
+_LARGE_BUDGET, _LARGE_BUDGET_LANES = 200, 16  # trees of wide nodes need room
+_OVER_RUNS = ("uct", "uct-threshold")  # agents that can search over the network of a run
 _PLAYERS_ONLY = ("random", "scripted")  # agents that need no search, and no network
 _MAX_STEPS = 1000  # of a test episode, in environments that say no `max_steps` of their own
 
@@ -73,15 +75,17 @@ def play(
 
 
 def tester(
-    program: Program, episodes: int, budget: int
+    program: Program, episodes: int, budget: int, level: int | None
 ) -> Callable[[Any, int], tuple[np.ndarray, np.ndarray]]:
     """A test of all seeds of a program: `(params, number) -> (returns, steps)`.
 
-    The number draws the episodes; both results are `[seeds, episodes]`.
+    The number draws the episodes; both results are `[seeds, episodes]`. level: where there is a
+    curriculum; default the hardest.
     """
     if isinstance(program, host.Program):
         over_pool = program
-        return lambda params, number: over_pool.play(params, episodes, budget, number)
+        return lambda params, number: over_pool.play(params, episodes, budget, number, level)
+    require(level is None, "--level", level, "left out in an environment without levels")
     on_device, s = program, program.settings
 
     def one(arrays: Any, params: Any, key: Array) -> tuple[Array, Array]:
@@ -101,13 +105,13 @@ def tester(
 
 
 def evaluate_program(
-    program: Program, params: Any, budgets: Sequence[int], episodes: int
+    program: Program, params: Any, budgets: Sequence[int], episodes: int, level: int | None = None
 ) -> list[TestEpisodes]:
     """Test all seeds of a program with these parameters at every budget."""
     lanes = episodes if isinstance(program, host.Program) else min(episodes, _LANES)
     results = []
     for budget in budgets:
-        test = tester(program, lanes, budget)
+        test = tester(program, lanes, budget, level)
         batches = [test(params, 2**20 + batch) for batch in range(-(-episodes // lanes))]
         returns = np.concatenate([returns for returns, _ in batches], 1)[:, :episodes]
         steps = np.concatenate([steps for _, steps in batches], 1)[:, :episodes]
@@ -122,14 +126,28 @@ def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
 
 
 def _load_run(
-    folder: Path, target: Any, lanes: int, workers: int, step_timeout: float
+    folder: Path, target: Any, lanes: int, workers: int, step_timeout: float, plays: Agent | None
 ) -> tuple[Program, Any]:
-    """The program of a run and its newest parameters, by seed."""
+    """The program of a run and its parameters, by seed: the best ones where they were kept.
+
+    plays: the agent to test over these, where it is not the run's own.
+    """
     settings = read_settings(folder, "DIR")
+    if plays is not None and get_agent(settings.agent).value_loss != "td":
+        raise InputError(
+            f"--agent: '{plays.name}' needs a run that learned Q-values, and '{settings.agent}' "
+            "does not."
+        )
     program = make_program(
-        settings, target, workers=workers, step_timeout=step_timeout, test_lanes=lanes, train=False
-    )
+        settings, target, workers=workers, step_timeout=step_timeout, test_lanes=lanes,
+        train=False, plays=plays,
+    )  # fmt: skip
     try:
+        best = checkpoint.load_newest(
+            folder / BEST, program.params(program.template()), warn, "DIR"
+        )
+        if best is not None:
+            return program, best.state
         template = program.template()
         found = checkpoint.load_newest(folder / "checkpoints", template, warn, "DIR")
         if found is None:
@@ -192,11 +210,15 @@ def evaluate(
     device: str = "auto",
     workers: int = -1,
     step_timeout: float = 0.0,
+    level: int | None = None,
 ) -> list[TestEpisodes]:
     """Test the run in a folder at every budget and write its `evaluation.csv`.
 
     With `agent`, which must be one that learns nothing, `run` is an environment instead: `uct`,
     and on simulators for Python `random` and `scripted`, which have no budget (it is written as 0).
+    `uct` on the folder of a run values what it finds by the run's Qθ instead of random rollouts.
+
+    level: of the test episodes, where a run has a curriculum; default the hardest.
     """
     if agent in _PLAYERS_ONLY:
         budgets = (0,)
@@ -207,18 +229,24 @@ def evaluate(
     require(episodes > 0, "--episodes", episodes, "at least 1")
     require(seed >= 0, "--seed", seed, "0 or more")
     options, seeds = env_options or {}, (seed,)
-    target = Path(out) if out else Path("evaluation.csv" if agent else Path(run) / "evaluation.csv")
+    of_run = agent is None or (agent in _OVER_RUNS and (Path(run) / "config.json").exists())
+    name = "evaluation.csv" if agent is None else f"evaluation-{agent}.csv"
+    target = Path(out) if out else Path(run) / name if of_run else Path("evaluation.csv")
     if out:
         target.parent.mkdir(parents=True, exist_ok=True)
     chosen = select_device(device)
     with jax.default_device(chosen):
-        if agent is None:
+        if of_run:
+            plays = get_agent(agent) if agent else None
             lanes = min(episodes, _HOST_LANES)
-            program, params = _load_run(Path(run), chosen, lanes, workers, step_timeout)
+            if max(budgets) >= _LARGE_BUDGET:
+                lanes = min(lanes, _LARGE_BUDGET_LANES)
+            program, params = _load_run(Path(run), chosen, lanes, workers, step_timeout, plays)
             with closing(program):
-                results = evaluate_program(program, params, budgets, episodes)
+                results = evaluate_program(program, params, budgets, episodes, level)
             seeds = program.settings.seeds
         else:
+            assert agent is not None
             settings = TrainSettings(env=str(run), agent=agent, seeds=seeds, env_options=options)
             env = make(settings.env, seed, **options)
             if runs_on_host(env, settings.env):

@@ -12,7 +12,8 @@ from save_rl.cli import main
 
 BROKEN = "tests.cli.broken_environments"
 AGENTS = (
-    "puct, q-learning, save, save-l2, save-no-amortization, save-no-q-learning, save-puct, uct, "
+    "puct, q-learning, save, save-counts, save-l2, save-no-amortization, save-no-q-learning, "
+    "save-puct, save-softmax, save-ucb, uct, "
     "uct-threshold"
 )
 COMMANDS = "agents, bench, check, demo, envs, evaluate, experiments, reproduce, train, watch"
@@ -69,8 +70,16 @@ NAMES = {
         "gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
     ),
     "reproduce tightrope-tabula": (
-        "REPRODUCE: there is no experiment 'tightrope-tabula'; known: tightrope-network, "
-        "tightrope-tabular. Did you mean 'tightrope-tabular'?"
+        "REPRODUCE: there is no experiment 'tightrope-tabula'; known: construction, "
+        "construction-ablations, tightrope-network, tightrope-tabular. "
+        "Did you mean 'tightrope-tabular'?"
+    ),
+    "reproduce construction --tasks conecting": (
+        "--tasks: there is no task 'conecting'; known: connecting, covering, covering-hard, "
+        "silhouette. Did you mean 'connecting'?"
+    ),
+    "reproduce construction-ablations --agents uct": (
+        "--agents: 'uct' is not possible; it must be agents that learn ('uct' is --uct-budget)."
     ),
     "reproduce tightrope-tabular --agents save qlearning": (
         f"--agents: there is no agent 'qlearning'; known: {AGENTS}. Did you mean 'q-learning'?"

@@ -21,6 +21,11 @@ PAGES = {
     "evaluate": (commands.Evaluate,),
     "reproduce tightrope-tabular": (reproduce.TightropeTabular,),
     "reproduce tightrope-network": (reproduce.TightropeNetwork,),
+    "reproduce construction": (reproduce.Construction, reproduce.ConstructionOptions),
+    "reproduce construction-ablations": (
+        reproduce.ConstructionAblations,
+        reproduce.ConstructionOptions,
+    ),
     "bench search": (bench.BenchSearch,),
     "bench physics": (bench.BenchPhysics,),
     "bench train": (bench.BenchTrain,),
@@ -39,8 +44,14 @@ SHOWN_AS = {
     (commands.Check, "env"): "ENV",
     (commands.Envs, "env"): "ENV",
 }
-# `Train` has the options of the environment in its own field, and shows the settings one by one.
-NOT_SHOWN = {(commands.Train, "settings"), (TrainSettings, "env_options")}
+# `Train` has the options of the environment in its own field. Settings in a class of their own are
+# shown one by one.
+NOT_SHOWN = {
+    (commands.Train, "settings"),
+    (TrainSettings, "env_options"),
+    (reproduce.Construction, "construction"),
+    (reproduce.ConstructionAblations, "construction"),
+}
 
 
 def words(text):
@@ -98,9 +109,7 @@ def test_every_command_has_a_page():
     with_choices = {line.split()[0] for line in PAGES if " " in line}
     for command in with_choices:
         (choice,) = dataclasses.fields(COMMANDS[command])
-        shown = {
-            kind for line, kinds in PAGES.items() if line.startswith(command) for kind in kinds
-        }
+        shown = {kinds[0] for line, kinds in PAGES.items() if line.startswith(command)}
         assert {alternative.__origin__ for alternative in choice.type.__args__} == shown
 
 
@@ -147,6 +156,9 @@ def test_nothing_heavy_is_imported_to_answer(arguments):
             "save-l2",
             "save-no-q-learning",
             "save-puct",
+            "save-ucb",
+            "save-softmax",
+            "save-counts",
             "q-learning",
             "puct",
             "uct",
@@ -162,7 +174,12 @@ def test_nothing_heavy_is_imported_to_answer(arguments):
             "covering-hard",
             "marble-run",
         ],
-        "experiments": ["tightrope-tabular", "tightrope-network"],
+        "experiments": [
+            "tightrope-tabular",
+            "tightrope-network",
+            "construction",
+            "construction-ablations",
+        ],
     }.items(),
 )
 def test_lists_have_a_line_for_each_name(capsys, command, names):
@@ -175,4 +192,6 @@ def test_lists_have_a_line_for_each_name(capsys, command, names):
 
 def test_experiments_say_which_figure_they_reproduce(capsys):
     main(["experiments"])
-    assert re.findall(r"Fig\. \d\w(?:-\w)?", capsys.readouterr().out) == ["Fig. 2a-c", "Fig. 2d"]
+    assert re.findall(r"Fig\. \d\w(?:-\w)?", capsys.readouterr().out) == [
+        "Fig. 2a-c", "Fig. 2d", "Fig. 3a-c", "Fig. 3d",
+    ]  # fmt: skip

@@ -63,16 +63,33 @@ def searches(draw):
     return q, visits
 
 
-@pytest.mark.parametrize("name", ["save", "puct", "uct-threshold"])
+@pytest.mark.parametrize(
+    "name", ["save", "puct", "uct-threshold", "save-ucb", "save-softmax", "save-counts"]
+)
 @pytest.mark.parametrize("epsilon", [None, 0.0, 0.5, 1.0])
 @given(search=searches())
 @settings(max_examples=15)
 def test_masked_actions_are_never_chosen(name, epsilon, search):
     q, visits = search
-    if name == "puct" and epsilon is not None and not any(visits):
+    if name in ("puct", "save-counts") and epsilon is not None and not any(visits):
         return  # sampling visits needs some; settings refuse a budget of 0
     actions = choices(name, q, visits, epsilon)
     assert np.isfinite(np.array(q)[actions]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("save-softmax", [np.exp(0.1), 0, np.exp(0.9), np.exp(-2.0), 0]),
+        ("save-counts", [3, 0, 0, 1, 0]),
+        # c = 2: 0.1 + 2 √(ln 7 / 4) = 1.49, 0.9 + 2 √(ln 7) = 3.69, -2 + 2 √(ln 7 / 2) = -0.03.
+        ("save-ucb", [0, 0, 1, 0, 0]),
+    ],
+)
+def test_other_ways_to_explore(name, weights):
+    q, visits = [0.1, MASKED, 0.9, -2.0, MASKED], [3, 0, 0, 1, 0]
+    assert is_drawn_from(choices(name, q, visits, 0.0), weights)
+    assert is_drawn_from(choices(name, q, visits), [1, 0, 0, 0, 0])  # a test
 
 
 @pytest.mark.parametrize("name", ["save", "q-learning"])

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from hypothesis import assume, given, settings
 
-from save_rl.agents import get_agent
+from save_rl.agents import ACTS, get_agent
 from save_rl.search.host import mix_noise_all
 from save_rl.training.acting import choose_action
 from save_rl.training.host_acting import act_all
@@ -16,6 +16,7 @@ from tests.training.test_acting import ACTIONS, MASKED, is_drawn_from, searches
 
 DRAWS = 6000
 TEST = -1.0  # ε of a test
+C = 0.7
 
 
 def act(name, q, visits, epsilon, seeds, lanes=None):
@@ -24,7 +25,7 @@ def act(name, q, visits, epsilon, seeds, lanes=None):
     actions = np.full(count, -9)
     act_all(
         np.arange(count) if lanes is None else lanes, np.asarray(seeds, np.uint32), True,
-        agent.act == "visits", agent.act == "threshold", np.full(count, epsilon, np.float32),
+        ACTS.index(agent.act), C, np.full(count, epsilon, np.float32),
         np.tile(np.array(q, np.float32), (count, 1)),
         np.tile(np.array(visits, np.int32), (count, 1)), actions,
     )  # fmt: skip
@@ -49,6 +50,14 @@ def literal(name, q, visits, epsilon):
         if epsilon >= 0:
             return visits / visits.sum()
         return uniform(visits == visits.max())
+    if epsilon >= 0 and name == "save-counts":
+        return visits / visits.sum()
+    if epsilon >= 0 and name == "save-softmax":
+        return np.where(valid, np.exp(q), 0.0) / np.exp(q[valid]).sum()
+    if epsilon >= 0 and name == "save-ucb":
+        n = visits + 1
+        bound = np.where(valid, q + C * np.sqrt(np.log(n[valid].sum()) / n), MASKED)
+        return uniform(bound == bound.max())
     best = uniform(explored & (q == q[explored].max())) if explored.any() else None
     if best is None:
         best = uniform(valid & (q == q[valid].max()))
@@ -58,7 +67,9 @@ def literal(name, q, visits, epsilon):
     return random * uniform(valid) + (1 - random) * best
 
 
-AGENTS = pytest.mark.parametrize("name", ["save", "puct", "uct-threshold"])
+NAMES = ["save", "puct", "uct-threshold", "save-ucb", "save-softmax", "save-counts"]
+COUNTING = ("puct", "save-counts")
+AGENTS = pytest.mark.parametrize("name", NAMES)
 
 
 @AGENTS
@@ -67,7 +78,7 @@ AGENTS = pytest.mark.parametrize("name", ["save", "puct", "uct-threshold"])
 @settings(max_examples=25)
 def test_actions_are_as_likely_as_the_specification_says(name, epsilon, search):
     q, visits = search
-    assume(name != "puct" or any(visits))  # settings refuse a budget of 0
+    assume(name not in COUNTING or any(visits))  # settings refuse a budget of 0
     weights = literal(name, q, visits, epsilon)
     actions = choices(name, q, visits, epsilon)
     counts = np.bincount(actions, minlength=ACTIONS)
@@ -103,7 +114,8 @@ def test_without_a_search_an_agent_of_visits_is_greedy_on_its_policy():
     actions = np.zeros(50, np.int64)
     policy = np.tile(np.array([0.2, MASKED, 0.5, 0.3], np.float32), (50, 1))
     act_all(
-        np.arange(50), np.arange(50, dtype=np.uint32), False, True, False, np.full(50, TEST),
+        np.arange(50), np.arange(50, dtype=np.uint32), False, ACTS.index("visits"), C,
+        np.full(50, TEST),
         policy, np.zeros((50, 4), np.int32), actions,
     )  # fmt: skip
     assert set(actions) == {2}
@@ -123,13 +135,22 @@ def test_a_lane_depends_on_its_seed_alone(name):
 
 @pytest.mark.parametrize(
     ("name", "epsilon"),
-    [("save", TEST), ("save", 0.0), ("puct", TEST), ("uct-threshold", TEST)],
+    [
+        ("save", TEST),
+        ("save", 0.0),
+        ("puct", TEST),
+        ("uct-threshold", TEST),
+        ("save-ucb", 0.5),
+        ("save-ucb", TEST),
+        ("save-counts", 0.0),
+        ("save-softmax", TEST),
+    ],
 )
 @given(search=searches())
 @settings(max_examples=50)
 def test_both_back_ends_agree_where_chance_has_no_say(name, epsilon, search):
     q, visits = search
-    assume(name != "puct" or any(visits))
+    assume(name not in COUNTING or any(visits))
     weights = literal(name, q, visits, epsilon)
     assume(np.count_nonzero(weights) == 1)
     found = SearchResult(
@@ -147,7 +168,7 @@ def _choose(agent, found, epsilon):
 
 
 _test = jax.jit(lambda a, r, k: choose_action(a, r, None, k), static_argnums=0)
-_train = jax.jit(choose_action, static_argnums=0)
+_train = jax.jit(lambda a, r, e, k: choose_action(a, r, e, k, C), static_argnums=0)
 
 
 # Noise at the root: 0.75 π + 0.25 Dir(1/n) over n unmasked actions.

@@ -85,7 +85,10 @@ class Evaluate:
     episodes: int = 100
     """Test episodes per budget."""
     agent: str | None = None
-    """An agent that learns nothing, to test on an environment: uct, random, scripted."""
+    """An agent that learns nothing, to test on an environment: uct, random, scripted. On the folder
+    of a run: uct, which then values what it finds by the run's Q-values."""
+    level: int | None = None
+    """Level of the test episodes of a run with a curriculum; default the hardest."""
     seed: int = 0
     """Seed of the environment, with --agent."""
     env_options: tuple[str, ...] = ()
@@ -116,6 +119,7 @@ class Evaluate:
             device=self.device,
             workers=self.workers,
             step_timeout=self.step_timeout,
+            level=self.level,
         )
         title = f"Test reward of {self.run_or_env}, {self.episodes} episodes"
         cells = {result.budget: mean_and_error(result) for result in results}

@@ -33,6 +33,8 @@ def judge(agent: Agent, head: Array, value: Array | None, mask: Array) -> tuple[
     highest = jnp.max(head, -1)
     if agent.prior == "q":
         return head, highest
+    if agent.prior == "none":  # UCT over a trained Qθ: it values leaves and guides nothing
+        return jnp.where(head > -jnp.inf, 0.0, -jnp.inf), highest
     policy = jnp.where(head > -jnp.inf, jax.nn.softmax(head), -jnp.inf)
     return policy, highest if value is None else value
 
@@ -67,8 +69,13 @@ def _highest(values: Array, eligible: Array, seed: Array) -> Array:
     return jnp.argmax(jnp.where(eligible & (values == jnp.max(values)), priority + 1, 0))
 
 
-def choose_action(agent: Agent, result: SearchResult, epsilon: Array | None, key: Array) -> Array:
-    """The final action of one lane; `epsilon` None means test (no exploration)."""
+def choose_action(
+    agent: Agent, result: SearchResult, epsilon: Array | None, key: Array, c: float = 2.0
+) -> Array:
+    """The final action of one lane; `epsilon` None means test (no exploration).
+
+    c: exploration constant of upper bounds, for agents that act on these.
+    """
     q, visits, explored = result.q_values, result.visits, result.explored
     key, seed_key, random_key = jax.random.split(key, 3)
     seed = jax.random.bits(seed_key, (), jnp.uint32)
@@ -78,6 +85,11 @@ def choose_action(agent: Agent, result: SearchResult, epsilon: Array | None, key
         if epsilon is not None:
             return jax.random.categorical(key, jnp.log(visits))
         return _highest(jnp.where(searched, visits, q), valid, seed)
+    if epsilon is not None and agent.act in ("softmax", "counts"):
+        return jax.random.categorical(key, q if agent.act == "softmax" else jnp.log(visits))
+    if epsilon is not None and agent.act == "ucb":
+        bound = c * jnp.sqrt(jnp.log(jnp.sum(visits) + jnp.sum(valid)) / (visits + 1))
+        return _highest(q + bound, valid, seed)
     action = _highest(q, jnp.where(searched, explored, valid), seed)
     if agent.act == "threshold":
         give_up = searched & (q[action] <= 0) & jnp.any(valid & ~explored)

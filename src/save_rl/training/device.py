@@ -194,8 +194,8 @@ class Program:
             budget=s.budget, c=s.c, discount=s.discount, key=search_key, noise=agent.root_noise,
         )  # fmt: skip
         epsilon = epsilon_at_step(s.epsilon.at(state.episodes), state.episode_step, state.length)
-        actions = jax.vmap(choose_action, (None, 0, 0, 0))(
-            agent, result, epsilon, jax.random.split(action_key, s.lanes)
+        actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.c))(
+            result, epsilon, jax.random.split(action_key, s.lanes)
         )
         after, reward, terminated, truncated = jax.vmap(env.step)(before, actions)
         reward = jnp.asarray(reward, jnp.float32)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from save_rl.agents import Agent, get_agent
+from save_rl.agents import ACTS, Agent, get_agent
 from save_rl.envs import ENVIRONMENTS
 from save_rl.envs.pool import Pool, Source
 from save_rl.envs.worker import ANY_LEVEL, Layout, exactly
@@ -195,7 +195,8 @@ class Program:
 
     simulators: one per seed. sources: how worker processes make the same ones. test_lanes: lanes
     for tests, per seed. Without `train`, there are no others. What is learned does not depend on
-    `workers` or `overlap`. options: of the compiler; there are some for a GPU.
+    `workers` or `overlap`. options: of the compiler; there are some for a GPU. plays: the agent
+    that searches and acts, where it is not the one that learns.
     """
 
     def __init__(
@@ -211,9 +212,11 @@ class Program:
         overlap: bool = True,
         warn: Callable[[str], None] | None = None,
         options: dict[str, str] | None = None,
+        plays: Agent | None = None,
     ):
         self.settings = settings
         self.agent: Agent = get_agent(settings.agent)
+        self._plays = plays or self.agent
         self._simulators, self._overlap = simulators, overlap
         halves = [settings.lanes - settings.lanes // 2, settings.lanes // 2] if train else []
         tests = [test_lanes - test_lanes // 2, test_lanes // 2]
@@ -233,7 +236,7 @@ class Program:
             simulators, sizes, workers=workers, sources=sources, timeout=timeout, warn=warn
         )
         masked = self.pool.layout.num_actions if self.pool.layout.masked else 0
-        self._network = Network(self.agent, self.learning, masked, options or {})
+        self._network = Network(self._plays, self.learning, masked, options or {})
         pieces = min(settings.updates_per_step, _PIECES) if options else 1
         while settings.updates_per_step % pieces:
             pieces -= 1
@@ -408,7 +411,7 @@ class Program:
         epsilon: np.ndarray, rng: np.random.Generator, noise: float = 0.0,
     ) -> tuple[SearchResult, np.ndarray]:  # fmt: skip
         """Search from where the lanes stand, and choose; ε below 0 means test."""
-        s, agent = self.settings, self.agent
+        s, agent = self.settings, self._plays
         evaluate = self._network.with_params(params)
         ties, luck, rest = rng.integers(2**32, size=(3, len(active)), dtype=np.uint32)
         if rule is None or search.budget == 0:
@@ -432,8 +435,8 @@ class Program:
         active = active & ~self.pool.lost[search.low : search.high]
         actions = np.full(len(active), -1, np.int64)
         act_all(
-            np.flatnonzero(active), luck, search.budget > 0, agent.act == "visits",
-            agent.act == "threshold", epsilon, result.q_values, result.visits, actions,
+            np.flatnonzero(active), luck, search.budget > 0, ACTS.index(agent.act), s.c, epsilon,
+            result.q_values, result.visits, actions,
         )  # fmt: skip
         return result, actions
 
@@ -526,6 +529,12 @@ class Program:
         """
         wanted = ANY_LEVEL
         if level is not None:
+            require(
+                has_levels(self._simulators[0]), "--level", level,
+                "left out in an environment without levels",
+            )  # fmt: skip
+            hardest = _hardest(self._simulators[0])
+            require(0 <= level <= hardest, "--level", level, f"from 0 to {hardest}")
             wanted = exactly(level)
         elif self.curriculum != "none":
             wanted = exactly(_hardest(self._simulators[0]))
@@ -557,7 +566,7 @@ class Program:
                 if len(mine):
                     pool.reset(group, mine, seeds[mine - lanes[0]], wanted)
             active = (episode < episodes) & ~pool.lost[lanes]
-            _, actions = self._decide(search, params, self.agent.test_search, active, greedy, rng)
+            _, actions = self._decide(search, params, self._plays.test_search, active, greedy, rng)
             for group in groups:
                 pool.advance(group, actions[pool.groups[group].lanes - lanes[0]])
             for group in groups:

@@ -6,8 +6,12 @@ caller seeds.
 
 import numpy as np
 
+from save_rl.agents import ACTS
 from save_rl.compiled import njit
 from save_rl.search.host import nth
+
+_VISITS, _THRESHOLD = ACTS.index("visits"), ACTS.index("threshold")
+_UCB, _SOFTMAX, _COUNTS = (ACTS.index(name) for name in ("ucb", "softmax", "counts"))
 
 
 @njit
@@ -38,16 +42,29 @@ def _sample(weights):
 
 
 @njit
-def act(search, visits_decide, threshold, epsilon, q_values, visits):
+def _upper_bounds(q_values, visits, valid, c):
+    """Q_MCTS + U of the root, where untried actions count as visited once, `[A]`."""
+    total = visits.sum() + valid.sum()
+    return q_values + c * np.sqrt(np.log(total) / (visits + 1))
+
+
+@njit
+def act(search, how, c, epsilon, q_values, visits):
     """The final action of one lane; `epsilon` < 0 means test, -inf in `q_values` a masked action.
 
-    The three flags are what `Agent.act` says; `search` is false where nothing was simulated.
+    how: what `Agent.act` says, as its place in `agents.ACTS`; `search` is false where nothing was
+    simulated. c: exploration constant of the upper bounds.
     """
     valid = q_values > -np.inf
-    if search and visits_decide:
-        if epsilon >= 0:
-            return _sample(visits)
+    trains = epsilon >= 0
+    if search and how == _VISITS and not trains:
         return _highest(visits, visits > 0)
+    if search and trains and how in (_VISITS, _COUNTS):
+        return _sample(visits)
+    if trains and how == _SOFTMAX:
+        return _sample(np.exp(q_values - q_values.max()))
+    if trains and how == _UCB:
+        return _highest(_upper_bounds(q_values, visits, valid, c), valid)
     if np.random.random() < epsilon:
         return nth(valid, np.random.randint(valid.sum()))
     explored = visits > 0
@@ -55,16 +72,14 @@ def act(search, visits_decide, threshold, epsilon, q_values, visits):
         return _highest(q_values, valid)
     best = _highest(q_values, explored)
     unexplored = valid & ~explored
-    if threshold and q_values[best] <= 0 and unexplored.any():
+    if how == _THRESHOLD and q_values[best] <= 0 and unexplored.any():
         return _highest(np.zeros_like(q_values), unexplored)
     return best
 
 
 @njit
-def act_all(lanes, seeds, search, visits_decide, threshold, epsilon, q_values, visits, actions):
+def act_all(lanes, seeds, search, how, c, epsilon, q_values, visits, actions):
     """`act` for some lanes, each with random numbers of its own; writes `actions [B]`."""
     for lane in lanes:
         np.random.seed(seeds[lane])
-        actions[lane] = act(
-            search, visits_decide, threshold, epsilon[lane], q_values[lane], visits[lane]
-        )
+        actions[lane] = act(search, how, c, epsilon[lane], q_values[lane], visits[lane])

@@ -10,9 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from save_rl.agents import Agent
 from save_rl.envs import make_all, runs_on_host
 from save_rl.envs.pool import Source, usable_cores
-from save_rl.errors import Interrupted, RunError, require
+from save_rl.errors import InputError, Interrupted, RunError, require
 from save_rl.report.plots import curve_figure
 from save_rl.training import checkpoint, host
 from save_rl.training import device as device_loop
@@ -55,6 +56,8 @@ class _Run:
         self.started = time.monotonic()
         self.saved_at = self.started
         self._test = self._make_test()
+        self._best: list[tuple[float, float]] = [(-1.0, 0.0)] * len(settings.seeds)
+        self._best_params: list[Any] = []
 
     def _make_test(self) -> Callable[..., Any] | None:
         s, agent = self.settings, self.program.agent
@@ -64,7 +67,7 @@ class _Run:
 
         searches = agent.search is not None
         budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
-        return tester(self.program, s.test_episodes, budget)
+        return tester(self.program, s.test_episodes, budget, None)
 
     def restore(self) -> None:
         """Go on from the newest checkpoint, or from the start if none was made."""
@@ -75,6 +78,27 @@ class _Run:
             self.state = self.program.restore(found.state)
             self.chunks = found.manifest["number"]
             self.before = found.manifest["time_s"]
+        params = self.program.params(template)
+        kept = checkpoint.load_newest(self.folder.best, params, warn, "--resume")
+        if kept and kept.manifest["number"] <= self.chunks:
+            self._best_params = list(kept.state)
+            self._best = [(level, mean) for level, mean in kept.manifest["scores"]]
+
+    def _keep_best(self, rows: list[dict[str, Any]]) -> None:
+        """Keep the parameters with the highest return on the highest level (paper D.4)."""
+        if not isinstance(self.program, host.Program) or self.program.curriculum != "adaptive":
+            return
+        params = self.program.params(self.state)
+        self._best_params = self._best_params or list(params)
+        better = False
+        for row in rows:
+            i = self.settings.seeds.index(row["seed"])
+            if row["level_return"] != "" and (row["level"], row["level_return"]) > self._best[i]:
+                self._best[i], self._best_params[i] = (row["level"], row["level_return"]), params[i]
+                better = True
+        if better:
+            manifest = {"scores": self._best}
+            checkpoint.save(self.folder.best, self.chunks, self._best_params, manifest)
 
     def save(self) -> None:
         manifest = {"metrics_bytes": self.folder.metrics_size(), "time_s": self.seconds()}
@@ -145,7 +169,7 @@ class _Run:
                     "return_max": float(stats.return_max[i]) if episodes else "",
                     "loss_q": float(stats.loss_q[i]) / updates,
                     "loss_a": float(stats.loss_a[i]) / updates,
-                    "epsilon": 0.0 if agent.act == "visits" else float(s.epsilon.at(so_far)),
+                    "epsilon": float(s.epsilon.at(so_far)) if agent.explores else 0.0,
                     "beta_q": float(beta_q),
                     "beta_a": float(beta_a),
                     "episode_length": float(done.length[i]),
@@ -157,6 +181,7 @@ class _Run:
                 }
             )
         self.folder.write_metrics(rows)
+        self._keep_best(rows)
         self.state = self.program.forget_stats(self.state)
         return rows
 
@@ -197,16 +222,22 @@ def make_program(
     step_timeout: float = 0.0,
     test_lanes: int = 0,
     train: bool = True,
+    plays: Agent | None = None,
 ) -> Program:
     """What runs these settings: in JAX where the environment is, over a pool of simulators else.
 
     target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes for tests of
-    simulators. Without `train`, there are no others.
+    simulators. Without `train`, there are no others. plays: see `host.Program`.
     """
     require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
     require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
     envs = make_all(settings.env, settings.seeds, **settings.env_options)
     if not runs_on_host(envs[0], settings.env):
+        if plays is not None:
+            raise InputError(
+                f"--agent: '{plays.name}' searches over a run's network on simulators for Python "
+                f"alone, and '{settings.env}' is written in JAX."
+            )
         return device_loop.Program(settings, envs, compiler_options(target))
     count = usable_cores() if workers < 0 else workers
     if count == 1 and workers < 0:
@@ -219,6 +250,7 @@ def make_program(
     return host.Program(
         settings, envs, sources, workers=min(count, settings.lanes), timeout=step_timeout,
         test_lanes=test_lanes, train=train, warn=warn, options=compiler_options(target),
+        plays=plays,
     )  # fmt: skip
 
 

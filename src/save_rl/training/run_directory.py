@@ -21,6 +21,8 @@ METRICS: tuple[str, ...] = (
     "return_max", "loss_q", "loss_a", "epsilon", "beta_q", "beta_a", "episode_length",
     "level", "level_return", "test_return", "restarts", "seed",
 )  # fmt: skip
+BEST = "best"
+"""Folder of the best parameters, where a curriculum is adaptive."""
 # A run may be continued with other values of these.
 _FREE = ("episodes", "steps")
 
@@ -125,6 +127,10 @@ class RunDirectory:
             "git_commit": _git_commit(),
         }
         write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+
+    @property
+    def best(self) -> Path:
+        return self.path / BEST
 
     def metrics_size(self) -> int:
         """Bytes of metrics that are safely on disk."""

@@ -112,7 +112,7 @@ class TrainSettings:
         require(self.episodes < 2**31, "--episodes", self.episodes, "at most 2147483647")
         require(self.steps >= 0, "--steps", self.steps, "0 (no limit) or more")
         require(self.budget >= 0, "--budget", self.budget, "0 or more")
-        require(self.budget > 0 or agent.act != "visits", "--budget", self.budget,
+        require(self.budget > 0 or agent.act not in ("visits", "counts"), "--budget", self.budget,
                 f"at least 1 for '{self.agent}', which acts on visit counts")  # fmt: skip
         require(len(self.seeds) > 0, "--seed", "()", "at least one number")
         require(len(set(self.seeds)) == len(self.seeds), "--seed", self.seeds, "different numbers")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from save_rl.agents import Agent
+from save_rl.agents import ACTS, Agent
 from save_rl.compiled import njit
 from save_rl.envs import tightrope
 from save_rl.errors import InputError
@@ -132,7 +132,7 @@ def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discoun
 
 @njit
 def run(
-    env, rule, test_rule, td, amortize, puct, threshold, noise, seed, budget,
+    env, rule, test_rule, td, amortize, puct, how, noise, seed, budget,
     episodes, test_episodes, c, epsilon, discount, rate_q, rate_a, capacity, value_step, trees,
 ):  # fmt: skip
     """Train and test one seed; `rule` -1 trains without search. Returns the test rewards."""
@@ -174,7 +174,7 @@ def run(
                     trees, positions, env, tables, prior, search_rule, goal, budget, c, discount
                 )
                 host.root_result(trees, 0, search_rule, q_values, visits)
-            action = act(searching, puct, threshold, -1.0 if test else epsilon, q_values, visits)
+            action = act(searching, how, c, -1.0 if test else epsilon, q_values, visits)
             after, reward, over = _transition(
                 env.fatal, env.step_reward, env.goal_reward, position, goal, action
             )
@@ -242,7 +242,7 @@ def train_and_test(
         agent.value_loss == "td",
         agent.amortization_loss == "cross-entropy",
         agent.prior == "policy",
-        agent.act == "threshold",
+        ACTS.index(agent.act),
         agent.root_noise,
         seed,
         budget,
