@@ -1,0 +1,197 @@
+"""Curricula in training: which levels are played, counted, kept and tested."""
+
+import csv
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import save_rl
+from save_rl.envs.worker import ANY_LEVEL
+from save_rl.errors import InputError
+from save_rl.learning import host_replay
+from save_rl.training.host import Program, Updates
+from save_rl.training.settings import TrainSettings
+from tests.training.levels import Stairs
+
+LANES = 8
+STAIRS = "tests.training.levels:Stairs"
+
+
+def settings(agent="q-learning", **options):
+    options = {
+        "env": STAIRS, "lanes": LANES, "batch": 16, "replay": 400, "min_replay": 16, "chunk": 1,
+        "budget": 3, "epsilon_start": 0.3, "epsilon_end": 0.3, **options,
+    }  # fmt: skip
+    return TrainSettings(agent=agent, **options)
+
+
+def walk(program, steps):
+    """States before and after each lock-step, and the levels that lanes play after it."""
+    state, seen = program.begin(), []
+    for t in range(steps):
+        arrays = program.pool.arrays
+        seen.append((int(program.counters(state).level[0]), arrays.level.copy(), state[0]))
+        state = program.advance(state, t)
+    return seen, state
+
+
+def test_a_linear_curriculum_rises_with_the_steps():
+    program = Program(settings(curriculum="linear", curriculum_steps=80), [Stairs(hardest=4)])
+    seen, _ = walk(program, 14)
+    # A lock-step is 8 steps: level 4 t / 10 after t of them.
+    assert [level for level, _, _ in seen] == [min(4, 4 * t // 10) for t in range(14)]
+    highest = [played.max() for _, played, _ in seen]
+    assert highest[0] == 0
+    assert highest[-1] > 1
+    for level, played, _ in seen:
+        assert played.max() <= level
+
+
+def test_without_a_curriculum_the_simulator_draws():
+    program = Program(settings(curriculum="none"), [Stairs(hardest=2)])
+    seen, state = walk(program, 3)
+    assert {level for level, _, _ in seen} == {ANY_LEVEL}
+    assert max(played.max() for _, played, _ in seen) == 2
+    assert program.counters(state).stats.level_episodes.tolist() == [0]
+
+
+def test_what_has_no_levels_to_sample_from_has_no_curriculum():
+    with pytest.raises(InputError, match="--curriculum: 'linear' is not possible"):
+        Program(settings(curriculum="linear"), [Stairs(sample=False)])
+
+
+def test_an_adaptive_curriculum_rises_once_both_kinds_are_solved():
+    chosen = settings("save", curriculum="adaptive", learning_rate=3e-3, epsilon_start=0.05)
+    program = Program(chosen, [Stairs(hardest=1)])
+    state = program.begin()
+    levels, t = [], 0
+    while not levels or (levels[-1] == 0 and t < 400):
+        state = program.advance(state, t)
+        levels.append(int(program.counters(state).level[0]))
+        t += 1
+    assert levels[-1] == 1
+    assert int(state[0].episodes) >= 100  # two kinds, fifty episodes each
+    assert state[0].bins.episodes.sum() == 0  # a level begins without results
+
+
+def test_a_kind_that_is_never_solved_holds_the_curriculum_back():
+    chosen = settings("save", curriculum="adaptive", learning_rate=3e-3, epsilon_start=0.05)
+    program = Program(chosen, [Stairs(hardest=1, fails=True)])
+    _, state = walk(program, 60)
+    bins = state[0].bins
+    assert int(bins.level) == 0
+    assert bins.episodes.sum() == int(state[0].episodes) > 300
+    share = bins.solved.mean(1)[np.argsort(bins.code[:2])]
+    assert share[1] == 0.0
+    assert share[0] > 0.5
+
+
+def test_returns_of_the_present_level_are_counted_apart():
+    program = Program(settings(curriculum="linear", curriculum_steps=1), [Stairs(hardest=2)])
+    total = count = 0.0
+    state = program.begin()
+    for t in range(10):
+        before, added = state[0], int(state[0].replay.added)
+        level, played = int(program.counters(state).level[0]), program.pool.arrays.level.copy()
+        state = program.advance(state, t)
+        data = state[0].replay.data
+        over = data.discount[added : added + LANES] == 0
+        mine = over & (played == level)
+        count += mine.sum()
+        total += (before.episode_return + data.reward[added : added + LANES])[mine].sum()
+    stats = program.counters(state).stats
+    assert stats.level_episodes.tolist() == [count]
+    assert count > 0
+    assert stats.level_return_sum[0] == pytest.approx(total)
+
+
+def read(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def adaptive(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    run = {
+        "seed": (0, 1), "episodes": 400, "lanes": LANES, "batch": 16, "replay": 400,
+        "min_replay": 16, "budget": 3, "chunk": 4, "learning_rate": 3e-3, "epsilon_start": 0.05,
+        "curriculum": "adaptive", "env_options": {"hardest": 1}, "progress": False, "workers": 0,
+        "checkpoint_seconds": 0,
+    }  # fmt: skip
+    return save_rl.train(STAIRS, out=out, **run), run
+
+
+def test_the_best_parameters_on_the_highest_level_are_kept(adaptive):
+    result, _ = adaptive
+    rows = [row for row in read(result.path / "metrics.csv") if row["level_return"]]
+    best = sorted((result.path / "best").iterdir())[-1]
+    scores = json.loads((best / "manifest.json").read_text())["scores"]
+    for seed, (level, mean) in enumerate(scores):
+        mine = [row for row in rows if row["seed"] == str(seed)]
+        expected = max((int(row["level"]), float(row["level_return"])) for row in mine)
+        assert (level, mean) == pytest.approx(expected)
+    assert {row["level"] for row in rows} == {"0", "1"}
+
+
+def test_tests_play_the_level_they_are_asked_for(adaptive):
+    result, _ = adaptive
+    for level in (None, 0, 1):
+        (tested,) = save_rl.evaluate(result.path, (0,), 10, workers=0, level=level)
+        solved = tested.returns == 1
+        assert solved.any()
+        assert set(tested.steps[solved]) == {1 + (1 if level is None else level)}
+    with pytest.raises(InputError, match="--level: 2 is not possible; it must be from 0 to 1"):
+        save_rl.evaluate(result.path, (0,), 2, workers=0, level=2)
+
+
+def test_a_resumed_run_goes_on_with_its_curriculum(adaptive, tmp_path):
+    _, run = adaptive
+    whole = save_rl.train(STAIRS, out=tmp_path / "whole", **{**run, "episodes": 320})
+    part = tmp_path / "part"
+    save_rl.train(STAIRS, out=part, **{**run, "episodes": 90})
+    resumed = save_rl.train(STAIRS, out=part, resume=True, **{**run, "episodes": 320})
+
+    def without_time(path):
+        rows = read(path / "metrics.csv")
+        return [{k: v for k, v in row.items() if k != "time_s"} for row in rows]
+
+    # Where the part ended, its last lines stand in addition.
+    lines = without_time(whole.path)
+    assert [row for row in without_time(resumed.path) if row in lines][-4:] == lines[-4:]
+    for mine, theirs in zip(whole.state, resumed.state, strict=True):
+        for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_uct_searches_over_the_network_of_a_run(adaptive):
+    """The values of new states are what lets it look further than it searches."""
+    result, _ = adaptive
+    (tested,) = save_rl.evaluate(result.path, (6,), 20, workers=0, agent="uct")
+    assert (result.path / "evaluation-uct.csv").exists()
+    assert tested.returns.mean() > 0.7
+
+
+def test_updates_do_not_depend_on_the_pieces_they_are_made_in():
+    program = Program(settings("save", lanes=16, min_replay=16), [Stairs()])
+    _, (state,) = walk(program, 6)
+    rng = np.random.default_rng(0)
+    sampled = host_replay.sample(state.replay, rng, (4, 16))
+    learners = []
+    for pieces in (1, 2, 4):
+        updates = Updates(program.learning, 0, pieces, {})
+        updates.begin(state.learner, sampled, state.episodes)
+        updates.go_on()
+        learners.append(updates.finish(99))
+        assert len(updates.losses) == pieces
+        total = np.sum([np.asarray(terms) for terms in updates.losses], 0)
+        if pieces == 1:
+            losses = total
+        np.testing.assert_allclose(total, losses, rtol=1e-4)
+    for learner in learners[1:]:
+        for a, b in zip(jax.tree.leaves(learners[0]), jax.tree.leaves(learner), strict=True):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
+    before, after = jax.tree.leaves(state.learner.params), jax.tree.leaves(learners[0].params)
+    assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
