@@ -118,7 +118,17 @@ def test_every_column_of_metrics_is_explained():
     assert {column for column in METRICS if column not in rows} == set()
 
 
+RECORDED = [name for name in sorted(EXPERIMENTS) if (ROOT / "results" / name).exists()]
+
+
 @pytest.mark.parametrize("experiment", sorted(EXPERIMENTS))
+def test_an_experiment_says_where_its_results_are_or_that_there_are_none(experiment):
+    said = (DOCS / "experiments" / f"{experiment}.md").read_text()
+    assert (f"`results/{experiment}/`" in said) == (experiment in RECORDED)
+    assert ("No results are recorded yet" in said) == (experiment not in RECORDED)
+
+
+@pytest.mark.parametrize("experiment", RECORDED)
 def test_an_experiment_reports_every_claim_with_its_verdict(experiment):
     rows = table_rows(DOCS / "experiments" / f"{experiment}.md")
     claims = json.loads((ROOT / "results" / experiment / "claims.json").read_text())
@@ -128,7 +138,7 @@ def test_an_experiment_reports_every_claim_with_its_verdict(experiment):
     }
 
 
-@pytest.mark.parametrize("experiment", sorted(EXPERIMENTS))
+@pytest.mark.parametrize("experiment", RECORDED)
 def test_figures_are_those_of_the_results(experiment):
     shown = DOCS / "images" / f"{experiment}.png"
     assert shown.read_bytes() == (ROOT / "results" / experiment / "figure.png").read_bytes()

@@ -34,7 +34,7 @@ class Agent:
     (sampled in training, highest in tests); as 'q', but a random unexplored action where no
     explored one is worth more than 0 (UCT's variant, paper B.2); or as 'q' in tests, and in
     training the highest upper bound Q_MCTS + U, a draw from softmax(Q_MCTS), or one from visit
-    counts (paper C.5)."""
+    counts (paper C.4)."""
     root_noise: float = 0.0
     """Share of Dirichlet noise in the root's prior while training (paper A.3)."""
     beta_q: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
@@ -60,8 +60,8 @@ class Agent:
 _SAVE = Agent(
     "save",
     "SAVE: search starts from Qθ, its values are regressed back into Qθ",
-    annealed_q=Linear(1.0, 0.1, 5e4),  # paper C.3
-    annealed_a=Linear(0.0, 4.5, 5e4),  # paper C.3
+    annealed_q=Linear(1.0, 0.1, 5e4),  # paper C.1
+    annealed_a=Linear(0.0, 4.5, 5e4),  # paper C.1
 )
 _UCT = Agent(
     "uct",
@@ -91,8 +91,8 @@ _TABLE = (
         name="save-l2",
         summary="SAVE with the Euclidean distance as amortization loss",
         amortization_loss="l2",
-        beta_a=Linear(0.0, 0.045, 5e4),  # paper C.3
-        annealed_a=Linear(0.0, 0.045, 5e4),  # paper C.3
+        beta_a=Linear(0.0, 0.045, 5e4),  # paper C.1
+        annealed_a=Linear(0.0, 0.045, 5e4),  # paper C.1
     ),
     replace(
         _SAVE,
@@ -101,9 +101,9 @@ _TABLE = (
         value_loss="none",
         amortization_loss="l2",
         beta_q=constant(0.0),
-        beta_a=constant(0.025),  # paper C.3
+        beta_a=constant(0.025),  # paper C.1
         annealed_q=constant(0.0),
-        annealed_a=constant(0.025),  # paper C.3
+        annealed_a=constant(0.025),  # paper C.1
     ),
     replace(
         _SAVE,
@@ -112,6 +112,7 @@ _TABLE = (
         search=Rule.PUCT,
         test_search=Rule.PUCT,
         prior="softmax-q",
+        root_noise=0.25,  # paper C.1
     ),
     replace(
         _SAVE,

@@ -71,7 +71,7 @@ NAMES = {
     ),
     "reproduce tightrope-tabula": (
         "REPRODUCE: there is no experiment 'tightrope-tabula'; known: construction, "
-        "construction-ablations, tightrope-network, tightrope-tabular. "
+        "construction-ablations, construction-exploration, tightrope-network, tightrope-tabular. "
         "Did you mean 'tightrope-tabular'?"
     ),
     "reproduce construction --tasks conecting": (

@@ -26,6 +26,10 @@ PAGES = {
         reproduce.ConstructionAblations,
         reproduce.ConstructionOptions,
     ),
+    "reproduce construction-exploration": (
+        reproduce.ConstructionExploration,
+        reproduce.ConstructionOptions,
+    ),
     "bench search": (bench.BenchSearch,),
     "bench physics": (bench.BenchPhysics,),
     "bench train": (bench.BenchTrain,),
@@ -179,6 +183,7 @@ def test_nothing_heavy_is_imported_to_answer(arguments):
             "tightrope-network",
             "construction",
             "construction-ablations",
+            "construction-exploration",
         ],
     }.items(),
 )

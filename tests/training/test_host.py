@@ -278,7 +278,7 @@ def test_targets_are_what_a_search_from_the_state_finds(walk):
         assert not walk.ties
         assert walk.states[-1].simulator_steps == 0
         return
-    assert (walk.noisy is not None) == (walk.agent == "puct")
+    assert (walk.noisy is not None) == (walk.agent in ("puct", "save-puct"))
     for t in range(STEPS):
         for lane in range(LANES):
             found, action = reference_search(walk, t, lane), data.action[t, lane]

@@ -95,12 +95,107 @@ class TightropeNetwork:
 
 
 @dataclass(frozen=True)
+class ConstructionOptions:
+    """The scale sets the axes; an axis given here wins."""
+
+    scale: str = "small"
+    """smoke (a minute), small (3 seeds, 10,000 episodes), paper (10 seeds, 1e6 episodes)."""
+    resume: bool = False
+    """Go on with the experiment in --out."""
+    device: str = "auto"
+    """auto, cpu or gpu."""
+    workers: int = -1
+    """Processes for simulators: -1 for one per core, 0 for none."""
+    tasks: tuple[str, ...] | None = None
+    """silhouette, connecting, covering, covering-hard."""
+    agents: tuple[str, ...] | None = None
+    """Agents that learn."""
+    seeds: int | None = None
+    """Number of seeds."""
+    episodes: int | None = None
+    """Training episodes."""
+    budget: int | None = None
+    """Simulations per decision while training."""
+    budgets: tuple[int, ...] | None = None
+    """Simulations per decision in tests."""
+    test_episodes: int | None = None
+    """Test episodes per budget, on the hardest level."""
+    lanes: int | None = None
+    """Episodes in progress at a time while training."""
+    epsilon_episodes: float | None = None
+    """Episodes over which ε falls."""
+    beta_episodes: float | None = None
+    """Episodes over which the weights of the losses change."""
+    uct_budget: int | None = None
+    """Simulations of UCT, with the network of Q-learning; 0 leaves it out."""
+    uct_episodes: int | None = None
+    """Test episodes of UCT."""
+
+    def reproduce(self, name: str, out: Path) -> None:
+        """Run the experiment of this name."""
+        from dataclasses import asdict
+
+        from save_rl.experiments.construction import run
+
+        axes = _given(**asdict(self))
+        scale, resume, device, workers = (
+            axes.pop(option) for option in ("scale", "resume", "device", "workers")
+        )
+        _finish(run(name, scale, axes, out, resume, _command_line(), device, workers), out)
+
+
+@dataclass(frozen=True)
+class Construction:
+    """Figure 3a-c: rewards of SAVE, SAVE without amortization and Q-learning over test budgets."""
+
+    construction: ConstructionOptions = ConstructionOptions()
+    out: Path = Path("runs/construction")
+    """Folder for the results."""
+
+    def run(self) -> None:
+        self.construction.reproduce("construction", self.out)
+
+
+@dataclass(frozen=True)
+class ConstructionAblations:
+    """Figures 3d, C.1 and C.2: variants of SAVE on covering, their curves and rewards."""
+
+    construction: ConstructionOptions = ConstructionOptions()
+    out: Path = Path("runs/construction-ablations")
+    """Folder for the results."""
+
+    def run(self) -> None:
+        self.construction.reproduce("construction-ablations", self.out)
+
+
+@dataclass(frozen=True)
+class ConstructionExploration:
+    """Figure C.3: four ways in which SAVE picks its action while it trains, on covering."""
+
+    construction: ConstructionOptions = ConstructionOptions()
+    out: Path = Path("runs/construction-exploration")
+    """Folder for the results."""
+
+    def run(self) -> None:
+        self.construction.reproduce("construction-exploration", self.out)
+
+
+@dataclass(frozen=True)
 class Reproduce:
     """Reproduce a figure of the paper: results.csv, figure.png and claims.json."""
 
     experiment: (
         Annotated[TightropeTabular, tyro.conf.subcommand("tightrope-tabular", prefix_name=False)]
         | Annotated[TightropeNetwork, tyro.conf.subcommand("tightrope-network", prefix_name=False)]
+        | Annotated[Construction, tyro.conf.subcommand("construction", prefix_name=False)]
+        | Annotated[
+            ConstructionAblations,
+            tyro.conf.subcommand("construction-ablations", prefix_name=False),
+        ]
+        | Annotated[
+            ConstructionExploration,
+            tyro.conf.subcommand("construction-exploration", prefix_name=False),
+        ]
     )
 
     def run(self) -> None:

@@ -15,5 +15,14 @@ EXPERIMENTS = {
         "Fig. 2a-c", "SAVE, PUCT, UCT and Q-learning with tables, over terminal actions and budgets"
     ),
     "tightrope-network": Entry("Fig. 2d", "learning curves of SAVE, Q-learning and PUCT with MLPs"),
+    "construction": Entry(
+        "Fig. 3a-c", "SAVE with and without amortization and Q-learning, over tasks and budgets"
+    ),
+    "construction-ablations": Entry(
+        "Fig. 3d, C.1, C.2", "variants of SAVE on covering: curves, and rewards over budgets"
+    ),
+    "construction-exploration": Entry(
+        "Fig. C.3", "four ways in which SAVE picks its action while it trains, on covering"
+    ),
 }
 SCALES = ("smoke", "small", "paper")

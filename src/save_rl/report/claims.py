@@ -96,7 +96,7 @@ def print_claims(claims: Iterable[Claim], console: "Console") -> None:
     console.print("Claims of the paper", style="bold")
     for claim in claims:
         word = verdict(claim)
-        facts = [claim.where, f"{claim.seeds} seeds"]
+        facts = [claim.where, f"{claim.seeds} seed{'s' * (claim.seeds != 1)}"]
         if claim.p_value is not None:
             facts.append(f"p {_p_value(claim.p_value)}")
         console.print(Text.assemble((f"{word:>17}  ", styles[word]), claim.claim))

@@ -24,9 +24,12 @@ LOOKS: dict[str, Look] = {
     "save-l2": Look("SAVE, L2 loss", "#56B4E9", "P"),
     "save-no-q-learning": Look("SAVE, no Q-learning", "#CC79A7", "X"),
     "save-puct": Look("SAVE, PUCT prior", "#661100", "<"),
+    "save-ucb": Look("SAVE, UCB", "#332288", ">"),
+    "save-softmax": Look("SAVE, softmax", "#44AA99", "p"),
+    "save-counts": Look("SAVE, visit counts", "#882255", "h"),
 }
 COLOURS: dict[str, str] = {agent: look.colour for agent, look in LOOKS.items()}
-_SPARE = ("#332288", "#44AA99", "#882255", "#999933", "#88CCEE")
+_SPARE = ("#999933", "#88CCEE", "#AA4499", "#117733", "#DDCC77")
 
 
 def label(agent: str) -> str:

@@ -1,6 +1,6 @@
 """The pictures and the table of budgets; the same numbers give the same bytes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,7 +20,7 @@ from save_rl.report.canvas import (
 )
 from save_rl.report.palette import Look, label, looks
 from save_rl.report.results import Row, column, select, values
-from save_rl.report.statistics import median_interval
+from save_rl.report.statistics import Interval, median_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,6 +70,13 @@ def learning_curves(
     rows = select(rows, metric="test_reward")
     figure, axes = single_panel(title, x_label, y_label)
     agents = looks(str(row["agent"]) for row in rows)
+    draw_curves(axes, rows, agents)
+    legend_below(figure, agents.values())
+    save_png(figure, path)
+
+
+def draw_curves(axes: "Axes", rows: Sequence[Row], agents: dict[str, Look]) -> None:
+    """A panel of learning curves: medians over seeds, bands from the worst to the best seed."""
     for agent, look in reversed(agents.items()):  # the first on top
         episodes, curves = common_curves(select(rows, agent=agent))
         if episodes.size == 0:
@@ -84,8 +91,6 @@ def learning_curves(
         say_empty(axes)
     log_x_axis(axes)
     clean(axes)
-    legend_below(figure, agents.values())
-    save_png(figure, path)
 
 
 def common_curves(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
@@ -152,19 +157,38 @@ def budget_table(table: Mapping[str, Mapping[int, tuple[float, float]]], title: 
 def _tabular_panel(
     axes: "Axes", rows: Sequence[Row], agents: dict[str, Look], terminals: Sequence[float]
 ) -> None:
-    """A line per agent over equally spaced `terminals`, set apart so that no bar hides another."""
+    """A line per agent over equally spaced `terminals`."""
     spread = min(0.12, 0.02 * len(terminals)) if len(agents) > 1 else 0.0
+    draw_intervals(axes, rows, agents, ("terminal", terminals), median_interval, spread)
+    axes.set_yticks([0.0, 0.25, 0.5, 0.75, 1.0])
+    axes.set_ylim(-0.04, 1.04)
+
+
+def draw_intervals(
+    axes: "Axes",
+    rows: Sequence[Row],
+    agents: dict[str, Look],
+    over: tuple[str, Sequence[float]],
+    summary: Callable[[np.ndarray], Interval],
+    spread: float,
+) -> None:
+    """A line per agent with error bars over a condition, its values equally spaced.
+
+    over: the condition and its values. summary: of the seeds. spread: how far lines are set apart
+    to each side, so that no bar hides another.
+    """
+    name, ticks = over
     offsets = np.linspace(spread, -spread, len(agents))
     for (agent, look), offset in zip(reversed(agents.items()), offsets, strict=True):
-        samples = [values(rows, agent=agent, terminal=terminal) for terminal in terminals]
+        samples = [values(rows, agent=agent, **{name: tick}) for tick in ticks]
         at = [x for x, sample in enumerate(samples) if sample.size]
         if at:
-            _interval_line(axes, np.array(at) + offset, [samples[x] for x in at], look)
+            intervals = [summary(samples[x]) for x in at]
+            _interval_line(axes, np.array(at) + offset, intervals, look)
     if not rows:
         say_empty(axes)
-    axes.set_xticks(range(len(terminals)), [f"{terminal:g}" for terminal in terminals])
-    axes.set_yticks([0.0, 0.25, 0.5, 0.75, 1.0])
-    axes.set(xlim=(-0.4, len(terminals) - 0.6), ylim=(-0.04, 1.04))
+    axes.set_xticks(range(len(ticks)), [f"{tick:g}" for tick in ticks])
+    axes.set_xlim(-0.4, len(ticks) - 0.6)
     clean(axes)
 
 
@@ -174,9 +198,9 @@ def _line(axes: "Axes", x: np.ndarray, y: np.ndarray, look: Look, *, markers: bo
     axes.plot(x, y, color=look.colour, label=look.label, marker=marker, linewidth=1.8, zorder=3)
 
 
-def _interval_line(axes: "Axes", x: np.ndarray, samples: Sequence[np.ndarray], look: Look) -> None:
-    """Medians of the samples at `x`, joined, with their 95 % intervals as error bars."""
-    middle, low, high = np.array([median_interval(sample) for sample in samples]).T
+def _interval_line(axes: "Axes", x: np.ndarray, intervals: Sequence[Interval], look: Look) -> None:
+    """Medians at `x`, joined, with their intervals as error bars."""
+    middle, low, high = np.array(intervals).T
     axes.errorbar(
         x,
         middle,

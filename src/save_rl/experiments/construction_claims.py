@@ -1,0 +1,224 @@
+"""What the paper says of Construction (section 4.2, C.3), tested on measured rows."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from save_rl.report.claims import Claim
+from save_rl.report.palette import label
+from save_rl.report.results import Row, column, select, values
+from save_rl.report.statistics import greater_p, too_few
+
+AT_LEAST = 3  # seeds on each side; three against three reach p = 0.05, all above all
+ENOUGH = 5  # seeds from which a difference that the test does not see counts as none
+FAR = 0.5  # "dramatically": at most this share of the other median
+LITTLE = 0.25  # "small gains": at most this share of the reward without search
+_PAPER_BUDGET = 10
+_FIGURE, _ABLATIONS = "section 4.2, Fig. 3a-c", "section 4.2, C.3, Fig. 3d"
+_EXPLORATION = "Fig. C.3"
+
+
+class Part(NamedTuple):
+    """One of the comparisons that make up a claim."""
+
+    measured: str
+    seeds: int
+    holds: bool | None
+    p_value: float | None = None
+    note: str = ""
+    """Why it can't be told, where it isn't for want of seeds."""
+
+
+class Sample(NamedTuple):
+    """An agent's test rewards at a budget, one per seed."""
+
+    name: str
+    rewards: np.ndarray
+
+    def __str__(self) -> str:
+        if not len(self.rewards):
+            return f"{self.name} not measured"
+        low, high = self.rewards.min(), self.rewards.max()
+        return f"{self.name}: {self.median:.2f} [{low:.2f}, {high:.2f}]"
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.rewards))
+
+
+def above(a: Sample, b: Sample) -> Part:
+    """Whether `a` tends to be above `b`: one-sided rank test at 5 %.
+
+    With fewer than ENOUGH seeds a difference of the medians that the test misses tells nothing.
+    """
+    text, seeds = f"{a} against {b}", min(len(a.rewards), len(b.rewards))
+    if too_few(a.rewards, b.rewards, at_least=AT_LEAST):
+        return Part(text, seeds, None)
+    p_value = greater_p(a.rewards, b.rewards)
+    if p_value > 0.05 + 1e-9 and seeds < ENOUGH and a.median > b.median:
+        note = f"The medians differ, but {seeds} seeds are too few for the test."
+        return Part(text, seeds, None, p_value, note)
+    return Part(text, seeds, p_value <= 0.05 + 1e-9, p_value)
+
+
+def far_above(a: Sample, b: Sample) -> Part:
+    """As `above`, and the median of `b` is at most FAR of that of `a`."""
+    part = above(a, b)
+    if part.seeds < AT_LEAST:
+        return part
+    if a.median <= 0:
+        return part._replace(holds=None, note=f"{a.name} has no reward to compare with.")
+    return part if b.median <= FAR * a.median else part._replace(holds=False)
+
+
+def little_gain(before: Sample, after: Sample) -> Part:
+    """Whether search adds little: the median over seeds of what each of them gains."""
+    text, seeds = f"{before}, {after}", min(len(before.rewards), len(after.rewards))
+    if too_few(before.rewards, after.rewards, at_least=AT_LEAST):
+        return Part(text, seeds, None)
+    gain = float(np.median(after.rewards - before.rewards))
+    text = f"{text}, median gain {gain:+.2f}"
+    if before.median <= 0:
+        note = f"{before.name} has no reward to compare with."
+        return Part(text, seeds, None, note=note)
+    return Part(text, seeds, gain <= LITTLE * before.median)
+
+
+class _Task:
+    """What was measured on one task, and claims about it."""
+
+    def __init__(self, rows: Sequence[Row], task: str, budget: int):
+        self.task, self.budget = task, budget
+        self._rows = select(rows, task=task, metric="test_reward")
+        self._episodes = int(column(self._rows, "episodes").min())
+
+    def at(self, agent: str, budget: int | None = None) -> Sample:
+        """The agent at a budget, by default that of training."""
+        budget = self.budget if budget is None else budget
+        rewards = values(self._rows, agent=agent, budget=budget)
+        return Sample(f"{label(agent)} at {budget}", rewards)
+
+    def others(self) -> list[str]:
+        """The agents beside SAVE, in the order in which they were measured."""
+        agents = dict.fromkeys(str(row["agent"]) for row in self._rows)
+        return [agent for agent in agents if agent not in ("save", "uct")]
+
+    def uct(self) -> Sample:
+        """UCT at its own budget."""
+        rows = select(self._rows, agent="uct")
+        budget = f" at {rows[0]['budget']}" if rows else ""
+        return Sample(label("uct") + budget, values(rows))
+
+    def claim(
+        self, id: str, claim: str, where: str, parts: Sequence[Part], note: str = ""
+    ) -> Claim:
+        """A claim that holds if all its parts do; the p-value is the largest of theirs."""
+        seeds = min((part.seeds for part in parts), default=0)
+        verdicts = [part.holds for part in parts]
+        holds = None
+        if seeds >= AT_LEAST and (None not in verdicts or False in verdicts):
+            holds = False not in verdicts
+        p_values = [part.p_value for part in parts if part.p_value is not None]
+        notes = [note]
+        if seeds < AT_LEAST:
+            number = f"{seeds} seed{'s' * (seeds != 1)}"
+            notes.append(f"{number}; at least {AT_LEAST} of each are needed to tell.")
+        elif holds is None:
+            notes += [part.note for part in parts]
+        notes.append(f"At {self._episodes:,} episodes of the paper's 1e6.")
+        if self.budget != _PAPER_BUDGET:
+            notes.append(f"Budget {self.budget}; the paper's is {_PAPER_BUDGET}.")
+        measured = "; ".join(part.measured for part in parts)
+        return Claim(
+            id=f"{id}-{self.task}",
+            claim=f"{self.task}: {claim}",
+            where=where,
+            measured=f"medians [min, max]: {measured}" if measured else "not measured",
+            holds=holds,
+            seeds=seeds,
+            p_value=max(p_values) if p_values and seeds >= AT_LEAST else None,
+            note=" ".join(filter(None, notes)),
+        )
+
+
+def _tasks(rows: Sequence[Row], budget: int) -> list[_Task]:
+    names = dict.fromkeys(str(row["task"]) for row in select(rows, metric="test_reward"))
+    return [_Task(rows, name, budget) for name in names]
+
+
+def construction_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
+    """The claims of Figure 3a-c and its text, per task; `budget` is that of training."""
+    claims = []
+    for task in _tasks(rows, budget):
+        save, plain = task.at("save"), task.at("save-no-amortization")
+        unsearched = task.at("save-no-amortization", 0)
+        claims += [
+            task.claim(
+                "save-above-no-amortization", "SAVE is above SAVE without amortization loss",
+                _FIGURE, [above(save, plain)],
+            ),
+            task.claim(
+                "save-above-q-learning", "SAVE is above Q-learning with the same search",
+                _FIGURE, [above(save, task.at("q-learning"))],
+            ),
+            task.claim(
+                "no-amortization-collapses-at-0",
+                "without amortization loss the reward falls off dramatically without search",
+                _FIGURE, [far_above(plain, unsearched), above(task.at("save", 0), unsearched)],
+                f"Holds if it falls to at most {FAR:.0%} and below SAVE.",
+            ),
+            task.claim(
+                "search-adds-little-to-q-learning",
+                "search on top of Q-learning brings small gains, if any",
+                _FIGURE, [little_gain(task.at("q-learning", 0), task.at("q-learning"))],
+                f"Holds if the median gain is at most {LITTLE:.0%} of the reward without search.",
+            ),
+            task.claim(
+                "uct-is-poor", "pure search performs poorly", _FIGURE,
+                [far_above(save, task.uct())],
+                f"Holds if UCT is at most at {FAR:.0%} of SAVE.",
+            ),
+        ]  # fmt: skip
+    return claims
+
+
+def ablation_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
+    """The claims of Figure 3d and its text, per task; `budget` is that of training and of tests."""
+    claims = []
+    for task in _tasks(rows, budget):
+        save = task.at("save")
+        claims += [
+            task.claim(
+                "save-is-best", "SAVE is above each of its variants", _ABLATIONS,
+                [above(save, task.at(agent)) for agent in task.others()],
+                "Holds if it does against each of them; no correction for their number.",
+            ),
+            task.claim(
+                "l2-below-no-amortization",
+                "an L2 amortization loss is worse than none",
+                _ABLATIONS, [above(task.at("save-no-amortization"), task.at("save-l2"))],
+            ),
+            task.claim(
+                "no-q-learning-drops", "without the Q-learning loss the reward drops dramatically",
+                _ABLATIONS, [far_above(save, task.at("save-no-q-learning"))],
+                f"Holds if it falls to at most {FAR:.0%} of SAVE.",
+            ),
+            task.claim(
+                "puct-prior-below", "a PUCT search with the prior softmax(Q) is worse",
+                _ABLATIONS, [above(save, task.at("save-puct"))],
+            ),
+        ]  # fmt: skip
+    return claims
+
+
+def exploration_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
+    """The claim of Figure C.3, per task; `budget` is that of training and of tests."""
+    return [
+        task.claim(
+            "epsilon-greedy-is-best", "ε-greedy exploration is above each of the others",
+            _EXPLORATION, [above(task.at("save"), task.at(agent)) for agent in task.others()],
+            "Holds if it does against each of them; no correction for their number.",
+        )
+        for task in _tasks(rows, budget)
+    ]  # fmt: skip

@@ -1,0 +1,374 @@
+"""`reproduce construction` and its ablations: what runs are made, their rows, and going on."""
+
+import csv
+import json
+import math
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from save_rl.errors import InputError, MissingExtra
+from save_rl.experiments.construction import (
+    PUBLISHED,
+    STUDIES,
+    TASKS,
+    read_tests,
+    run,
+    run_rows,
+    settings,
+    thin,
+)
+from save_rl.report.results import read_results, values
+from save_rl.training.run_directory import METRICS, RunDirectory
+
+COLUMNS = ["experiment", "agent", "seed", "task", "budget", "episodes", "metric", "value"]
+CONDITIONS = {"experiment": "construction", "agent": "save", "seed": 1, "task": "covering"}
+MAIN, ABLATIONS = STUDIES["construction"].scales, STUDIES["construction-ablations"].scales
+
+
+def test_the_papers_scale_is_the_papers():
+    axes = MAIN["paper"]  # specification 3, 4 and 13.7; paper C.1, C.2
+    assert axes.tasks == ("connecting", "covering", "covering-hard")
+    assert axes.agents == ("save", "save-no-amortization", "q-learning")
+    assert (axes.seeds, axes.episodes, axes.test_episodes) == (10, 1_000_000, 10_000)
+    assert (axes.budget, axes.budgets, axes.lanes) == (10, (0, 5, 10, 20, 50), 64)
+    assert (axes.epsilon_episodes, axes.beta_episodes) == (1e4, 5e4)
+    other = ABLATIONS["paper"]
+    variants = ("save-l2", "save-no-q-learning", "save-puct")
+    assert other.agents == ("save", "save-no-amortization", *variants)
+    same = {"agents": axes.agents, "tasks": axes.tasks, "test_episodes": 10_000}
+    assert (other.tasks, other.test_episodes) == (("covering",), 1000)
+    assert replace(other, uct_budget=axes.uct_budget, **same) == axes
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_smaller_scales_anneal_within_their_training(name):
+    scales = STUDIES[name].scales
+    small, smoke = scales["small"], scales["smoke"]
+    assert (small.episodes, small.epsilon_episodes, small.beta_episodes) == (10_000, 2000, 5000)
+    assert small.tasks == scales["paper"].tasks
+    assert small.budgets == scales["paper"].budgets
+    assert (smoke.tasks, smoke.budgets, smoke.uct_budget) == (("covering",), (0, 3), 0)
+    assert (smoke.lanes, smoke.seeds, smoke.test_episodes) == (8, 1, 4)
+    for axes in scales.values():
+        axes.check()
+        assert axes.budget in axes.budgets  # what the claims look at is tested
+        assert max(axes.epsilon_episodes, axes.beta_episodes) <= axes.episodes
+
+
+def test_training_is_what_the_axes_say():
+    chosen = settings(MAIN["small"], "connecting", "q-learning", 2)
+    assert (chosen.env, chosen.agent, chosen.seeds) == ("connecting", "q-learning", (2,))
+    assert (chosen.episodes, chosen.budget, chosen.lanes) == (10_000, 10, 64)
+    assert chosen.epsilon.at(1000) == pytest.approx(0.505)  # halfway from 1 to 0.01 in 2000
+    beta_q, beta_a = settings(MAIN["paper"], "covering", "save", 0).betas
+    assert (beta_q.at(25_000), beta_a.at(25_000)) == (pytest.approx(0.55), pytest.approx(2.25))
+    _, sooner = settings(MAIN["small"], "covering", "save", 0).betas
+    assert (sooner.at(2500), sooner.at(5000)) == (pytest.approx(2.25), pytest.approx(4.5))
+
+
+def test_published_numbers_are_there_for_every_task():
+    assert set(PUBLISHED) == set(TASKS)
+    assert PUBLISHED["connecting"] == {"q-learning": 2.17, "save-no-amortization": 1.90}
+    assert PUBLISHED["covering"] == {"q-learning": 5.03, "save-no-amortization": 5.28}
+    assert PUBLISHED["covering-hard"] == {"q-learning": 3.60, "save-no-amortization": 4.61}
+
+
+def test_rows_by_hand():
+    metrics = [
+        {"episodes": 0.0},  # nothing had ended: no point
+        {"episodes": 8.0, "return_mean": -0.5, "level_return": 0.0},
+        {"episodes": 24.0, "return_mean": 1.5},
+    ]
+    tests = {0: np.array([1.0, 2.0]), 10: np.array([0.0, 3.0, 3.0, 6.0])}
+    rows = run_rows(CONDITIONS, 7, metrics, tests)
+    assert all(list(row) == COLUMNS for row in rows)
+    assert all(CONDITIONS.items() <= row.items() for row in rows)
+    assert [(r["budget"], r["episodes"], r["metric"], r["value"]) for r in rows] == [
+        (7, 8, "train_reward", -0.5),
+        (7, 24, "train_reward", 1.5),
+        (7, 8, "level_reward", 0.0),
+        (0, 24, "test_reward", 1.5),
+        (10, 24, "test_reward", 3.0),
+    ]
+
+
+def test_a_long_curve_is_thinned_evenly_over_log_episodes():
+    points = [(episodes, float(episodes)) for episodes in range(0, 100_001, 10)]
+    kept = thin(points, 60)
+    assert (kept[0], kept[-1]) == (points[1], points[-1])
+    assert 40 < len(kept) <= 60
+    assert set(kept) <= set(points)
+    steps = np.diff(np.log([episodes for episodes, _ in kept]))
+    assert max(steps[20:]) < 1.3 * math.log(10_000) / 59  # early points are far apart themselves
+    assert thin(points[:30], 60) == points[1:30]
+    assert thin([], 60) == []
+
+
+def write_tests(path, returns):
+    """An `evaluation.csv` as `evaluate` writes it; `returns` by budget."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["budget", "episode", "return", "steps"])
+        for budget, values in returns.items():
+            writer.writerows([budget, i, value, 9] for i, value in enumerate(values))
+
+
+def test_tests_are_read_back_if_they_are_all_there(tmp_path):
+    path = tmp_path / "evaluation.csv"
+    assert read_tests(path, (0, 10), 2) is None
+    write_tests(path, {10: [1.5, -2.0], 0: [0.25, 1e-3]})
+    found = read_tests(path, (0, 10), 2)
+    assert {budget: returns.tolist() for budget, returns in found.items()} == {
+        0: [0.25, 0.001], 10: [1.5, -2.0],
+    }  # fmt: skip
+    assert list(found) == [0, 10]
+    for budgets, episodes in [((0, 10), 3), ((0, 10), 1), ((0, 5, 10), 2), ((0,), 2)]:
+        assert read_tests(path, budgets, episodes) is None
+
+
+REFUSED = {
+    "a task": ({"tasks": ("coverin",)}, r"--tasks: there is no task 'coverin'; .*'covering'\?"),
+    "marble-run, as a task": ({"tasks": ("marble-run",)}, "--tasks: there is no task 'marble-run'"),
+    "no task": ({"tasks": ()}, r"--tasks: \(\) is not possible; it must be at least one value"),
+    "an agent": ({"agents": ("sav",)}, r"--agents: there is no agent 'sav'; .*'save'\?"),
+    "uct": ({"agents": ("save", "uct")}, "--agents: 'uct' is not possible; .* agents that learn"),
+    "no agents": ({"agents": ()}, "--agents"),
+    "an agent twice": ({"agents": ("save", "save")}, "--agents: .* different values"),
+    "seeds": ({"seeds": 0}, "--seeds: 0 is not possible; it must be at least 1"),
+    "episodes": ({"episodes": 0}, "--episodes: 0 is not possible"),
+    "budget": ({"budget": -1}, "--budget: -1 is not possible"),
+    "budgets": ({"budgets": (5, -1)}, "--budgets: -1 is not possible; it must be 0 or more"),
+    "a budget twice": ({"budgets": (5, 5)}, r"--budgets: \(5, 5\) is not possible"),
+    "test episodes": ({"test_episodes": 0}, "--test-episodes: 0 is not possible"),
+    "lanes": ({"lanes": 6}, "--lanes: 6 is not possible"),
+    "epsilon": ({"epsilon_episodes": 0.0}, "--epsilon-episodes: 0.0 is not possible"),
+    "beta": ({"beta_episodes": -1.0}, "--beta-episodes: -1.0 is not possible"),
+    "uct budget": ({"uct_budget": -1}, "--uct-budget: -1 is not possible"),
+    "uct episodes": ({"uct_episodes": 0}, "--uct-episodes: 0 is not possible"),
+    "uct without its network": (
+        {"uct_budget": 1000, "agents": ("save",)},
+        "--uct-budget: 1000 is not possible; it must be 0 without 'q-learning'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changed", "said"), REFUSED.values(), ids=REFUSED)
+def test_impossible_axes_are_refused_before_any_work(changed, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        run("construction", "smoke", changed, tmp_path / "out", False, "", "cpu")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_impossible_options_are_refused_before_any_work(tmp_path, monkeypatch):
+    def refused(scale="smoke", device="cpu", workers=0):
+        with pytest.raises(InputError) as error:
+            run("construction", scale, {}, tmp_path / "out", False, "", device, workers)
+        assert list(tmp_path.iterdir()) == []
+        return str(error.value)
+
+    assert refused(scale="huge").startswith("--scale: 'huge'")
+    assert refused(workers=-2).startswith("--workers: -2")
+    assert refused(device="tpu").startswith("--device: 'tpu'")
+
+    def no_engine(task):
+        raise MissingExtra("install save-rl[construction]")
+
+    monkeypatch.setattr("save_rl.envs.make", no_engine)
+    assert refused() == "install save-rl[construction]"
+
+
+SMALL = {
+    "tasks": ("covering", "connecting"),
+    "agents": ("save", "q-learning"),
+    "seeds": 3,
+    "budgets": (0, 3),
+}
+# Made-up rewards at budgets 0 and 3, plus a tenth per seed.
+REWARD = {"save": (2.0, 3.0), "q-learning": (1.0, 1.2), "uct": (0.25, 0.25)}
+
+
+def reward(agent, seed, budget):
+    return REWARD[agent][budget > 0] + 0.1 * seed
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """Training and tests that take no time; returns what was asked for."""
+    asked = SimpleNamespace(trained=[], tested=[], fail_after=None)
+
+    def train(chosen, folder, *, resume, device, workers, label):
+        if asked.fail_after is not None and len(asked.trained) == asked.fail_after:
+            raise KeyboardInterrupt
+        asked.trained.append((chosen.env, chosen.agent, chosen.seeds[0], resume))
+        assert (device, workers) == ("cpu", 0)
+        open_run = RunDirectory.resume if resume else RunDirectory.create
+        directory = open_run(folder, chosen, "a machine")
+        directory.cut_metrics(None)
+        for episodes in (10, chosen.episodes):
+            line = dict.fromkeys(METRICS, "") | {
+                "episodes": episodes, "return_mean": reward(chosen.agent, 0, 0),
+                "env_steps": episodes, "seed": chosen.seeds[0],
+            }  # fmt: skip
+            directory.write_metrics([line])
+        directory.close()
+
+    def evaluate(folder, budgets, episodes, *, agent=None, out=None, device, workers):
+        name, seed = folder.name.rsplit("-", 1)
+        asked.tested.append((folder.parent.name, agent or name, int(seed)))
+        returns = {
+            budget: [reward(agent or name, int(seed), budget)] * episodes for budget in budgets
+        }
+        write_tests(out or folder / "evaluation.csv", returns)
+        return [SimpleNamespace(budget=b, returns=np.array([x])) for b, x in returns.items()]
+
+    monkeypatch.setattr("save_rl.training.loop.train", train)
+    monkeypatch.setattr("save_rl.evaluation.evaluate", evaluate)
+    return asked
+
+
+def reproduce(out, resume=False, **changed):
+    return run("construction", "smoke", SMALL | changed, out, resume, "save-rl …", "cpu", 0)
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+RUNS = [
+    (task, agent, seed)
+    for seed in range(3)
+    for task in ("covering", "connecting")
+    for agent in ("save", "q-learning")
+]
+
+
+def test_a_reproduction_leaves_everything_a_reader_needs(made_up, tmp_path):
+    out = tmp_path / "out"
+    claims = reproduce(out)
+    assert [(*asked, False) for asked in RUNS] == made_up.trained
+    assert made_up.tested == RUNS
+    assert {path.name for path in out.iterdir()} == {
+        "experiment.json", "results.csv", "figure.png", "curves.png", "claims.json",
+        "provenance.json", "runs",
+    }  # fmt: skip
+    for task, agent, seed in RUNS:
+        assert (out / "runs" / task / f"{agent}-{seed}" / "config.json").exists()
+    rows = read_results(out / "results.csv")
+    assert list(rows[0]) == COLUMNS
+    tested = values(rows, task="connecting", agent="save", budget=3, metric="test_reward")
+    assert tested.tolist() == pytest.approx([3.0, 3.1, 3.2])
+    # Q-learning trains without search, whatever the budget of the others.
+    trained = {r["agent"]: r["budget"] for r in rows if r["metric"] == "train_reward"}
+    assert trained == {"save": 3, "q-learning": 0}
+    holds = {claim.id: claim.holds for claim in claims}
+    assert len(holds) == 2 * 5
+    assert holds["save-above-q-learning-covering"] is True
+    assert holds["search-adds-little-to-q-learning-connecting"] is True
+    assert holds["uct-is-poor-covering"] is None
+    experiment = json.loads((out / "experiment.json").read_text())
+    assert experiment["experiment"] == "construction"
+    assert experiment["axes"]["tasks"] == ["covering", "connecting"]
+    assert "workers" not in experiment["axes"]  # they change no result
+    assert json.loads((out / "provenance.json").read_text())["command"] == "save-rl …"
+
+
+def test_what_is_done_is_not_done_again(made_up, tmp_path):
+    out = tmp_path / "out"
+    reproduce(out)
+    before = files(out)
+    made_up.trained.clear()
+    made_up.tested.clear()
+    reproduce(out, resume=True)
+    assert (made_up.trained, made_up.tested) == ([], [])
+    for name in ("results.csv", "figure.png", "curves.png", "claims.json"):
+        assert files(out)[name] == before[name]
+
+
+def test_a_stopped_reproduction_goes_on_where_it_was(made_up, tmp_path):
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    reproduce(whole)
+    made_up.trained.clear()
+    made_up.fail_after = 5
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(out)
+    assert len({row["seed"] for row in read_results(out / "results.csv")}) == 2  # so far
+    # A run that has begun, and one that somebody tested before it had ended.
+    begun = out / "runs" / "covering" / "q-learning-1"
+    shutil.copytree(whole / "runs" / "covering" / "q-learning-1", begun)
+    header, first, *_ = (begun / "metrics.csv").read_text().splitlines(keepends=True)
+    (begun / "metrics.csv").write_text(header + first)
+    write_tests(begun / "evaluation.csv", {0: [9.0] * 4, 3: [9.0] * 4})
+    made_up.fail_after = None
+    made_up.trained.clear()
+    reproduce(out, resume=True)
+    assert made_up.trained == [(*asked, asked == ("covering", "q-learning", 1))
+                               for asked in RUNS[5:]]  # fmt: skip
+    assert files(out)["results.csv"] == files(whole)["results.csv"]
+
+
+def test_a_run_whose_tests_are_lost_is_tested_again(made_up, tmp_path):
+    out = tmp_path / "out"
+    reproduce(out)
+    before = files(out)["results.csv"]
+    made_up.tested.clear()
+    (out / "runs" / "covering" / "save-2" / "evaluation.csv").unlink()
+    reproduce(out, resume=True)
+    assert made_up.tested == [("covering", "save", 2)]
+    assert files(out)["results.csv"] == before
+
+
+def test_other_axes_are_not_mixed_in(made_up, tmp_path):
+    out = tmp_path / "out"
+    reproduce(out)
+    before = files(out)
+    with pytest.raises(InputError, match="was started with --episodes 40, not 41"):
+        reproduce(out, resume=True, episodes=41)
+    with pytest.raises(InputError, match="is not empty"):
+        reproduce(out)
+    with pytest.raises(InputError, match="holds no experiment"):
+        reproduce(tmp_path / "nowhere", resume=True)
+    assert files(out) == before
+
+
+def test_uct_searches_with_the_networks_of_q_learning(made_up, tmp_path):
+    out = tmp_path / "out"
+    claims = reproduce(out, uct_budget=1000, uct_episodes=2)
+    asked = [(task, "uct", seed) for task, agent, seed in RUNS if agent == "q-learning"]
+    assert [tested for tested in made_up.tested if tested[1] == "uct"] == asked
+    rows = read_results(out / "results.csv")
+    uct = [row for row in rows if row["agent"] == "uct"]
+    assert all(list(row) == COLUMNS for row in uct)
+    assert {(row["budget"], row["episodes"], row["metric"]) for row in uct} == {
+        (1000, 40, "test_reward")
+    }
+    assert values(uct, task="covering").tolist() == pytest.approx([0.25, 0.35, 0.45])
+    (claim,) = [claim for claim in claims if claim.id == "uct-is-poor-covering"]
+    assert claim.holds is True
+    made_up.tested.clear()
+    reproduce(out, resume=True, uct_budget=1000, uct_episodes=2)
+    assert made_up.tested == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_smoke_reproduction_trains_and_tests_for_real(name, tmp_path):
+    out = tmp_path / "out"
+    claims = run(name, "smoke", {}, out, False, "", "cpu")
+    assert all(claim.holds is None for claim in claims)  # one seed tells nothing
+    rows = read_results(out / "results.csv")
+    agents = STUDIES[name].scales["smoke"].agents
+    for agent in agents:
+        for budget in (0, 3):
+            assert len(values(rows, agent=agent, budget=budget, metric="test_reward")) == 1
+        lines = read_tests(out / "runs" / "covering" / f"{agent}-0" / "evaluation.csv", (0, 3), 4)
+        assert lines is not None
+        assert lines[3].mean() == values(rows, agent=agent, budget=3, metric="test_reward")[0]
+    assert {row["metric"] for row in rows} >= {"train_reward", "test_reward"}
+    before = files(out)
+    run(name, "smoke", {}, out, True, "", "cpu")
+    for kept in ("results.csv", "figure.png", "curves.png", "claims.json"):
+        assert files(out)[kept] == before[kept]

@@ -1,0 +1,78 @@
+"""Figures with a panel per task are valid, repeatable, and show every number they are given."""
+
+from functools import partial
+
+import pytest
+
+from save_rl.report.panels import budget_figure, curve_panels
+
+PUBLISHED = {"covering": {"save": 1.7, "q-learning": 1.2}, "connecting": {"puct": 9.0}}
+
+
+def row(agent, seed, value, task="covering", budget=10, episodes=100, metric="test_reward"):
+    conditions = {"task": task, "budget": budget, "episodes": episodes}
+    return {"agent": agent, "seed": seed, **conditions, "metric": metric, "value": value}
+
+
+TESTS = [
+    row(agent, seed, 1 + seed / 5 + budget / 50, task, budget)
+    for agent in ("save", "q-learning")
+    for seed in range(3)
+    for task in ("covering", "connecting")
+    for budget in (0, 10, 50)
+]
+UCT = [row("uct", seed, 0.3, budget=1000) for seed in range(3)]
+CURVES = [
+    row(agent, seed, episodes / 100, task, episodes=episodes, metric="train_reward")
+    for agent in ("save", "my-own")
+    for seed in range(3)
+    for task in ("covering", "connecting")
+    for episodes in (10 + seed, 50, 90 + seed)
+]
+curves = partial(curve_panels, metric="train_reward", y_label="Reward")
+FIGURES = {
+    "budgets": partial(budget_figure, TESTS),
+    "published": partial(budget_figure, TESTS, published=PUBLISHED),
+    "uct": partial(budget_figure, TESTS + UCT, published=PUBLISHED),
+    "one number": partial(budget_figure, TESTS[:1]),
+    "no tests": partial(budget_figure, CURVES, published=PUBLISHED),
+    "curves": partial(curves, CURVES),
+    "no curves": partial(curves, TESTS),
+}
+
+
+def picture(draw, folder):
+    draw(folder / "figure.png")
+    return (folder / "figure.png").read_bytes()
+
+
+@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+def test_a_figure_is_a_png_and_the_same_bytes_when_drawn_again(draw, tmp_path):
+    first = picture(draw, tmp_path)
+    assert first.startswith(b"\x89PNG\r\n\x1a\n")
+    assert first == picture(draw, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"agent": "save", "seed": 2, "task": "connecting", "budget": 50},
+        {"agent": "q-learning", "seed": 0, "task": "covering", "budget": 0},
+        {"agent": "uct", "seed": 1, "task": "covering", "budget": 1000},
+    ],
+    ids=str,
+)
+def test_every_number_changes_the_figure(change, tmp_path):
+    rows = TESTS + [row("uct", seed, seed / 10, budget=1000) for seed in range(3)]
+    before = picture(partial(budget_figure, rows), tmp_path)
+    moved = [r | {"value": 1.9} if change.items() <= r.items() else r for r in rows]
+    assert moved != rows
+    assert picture(partial(budget_figure, moved), tmp_path) != before
+
+
+def test_published_numbers_of_other_agents_and_tasks_are_left_out(tmp_path):
+    covering = [r for r in TESTS if r["task"] == "covering"]
+    others = {"connecting": {"save": 1.0}, "covering": {"puct": 2.0}}
+    assert picture(partial(budget_figure, covering, published=others), tmp_path) == picture(
+        partial(budget_figure, covering), tmp_path
+    )

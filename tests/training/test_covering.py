@@ -1,0 +1,31 @@
+"""SAVE with a graph network learns to build: a few minutes on two cores, and longer runs."""
+
+import csv
+
+import numpy as np
+
+import save_rl
+from save_rl.players import make_player, play
+
+
+def random_returns(env, episodes):
+    player = make_player("random", env, 0)
+    return np.array([play(env, player, seed).total for seed in range(episodes)])
+
+
+def test_a_short_run_on_covering_gets_better_than_its_start_and_than_chance(tmp_path):
+    out = tmp_path / "run"
+    save_rl.train(
+        "covering", out=out, agent="save", env_options={"difficulty": 0}, steps=768, lanes=16,
+        budget=5, epsilon_episodes=150, beta_episodes=400, learning_rate=1e-3, chunk=8,
+        progress=False,
+    )  # fmt: skip
+    with (out / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["level"] for row in rows} == {"0"}
+    first = float(rows[0]["return_mean"])
+    (tested,) = save_rl.evaluate(out, (5,), 32)
+    chance = random_returns(save_rl.make("covering", difficulty=0), 100)
+    error = np.hypot(chance.std() / 10, tested.returns.std() / np.sqrt(32))
+    assert tested.returns.mean() > chance.mean() + 4 * error
+    assert tested.returns.mean() > first + 0.3
