@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.networks.graph_reference import action, reference
 
 import save_rl
 from save_rl import networks
@@ -19,6 +18,7 @@ from save_rl.errors import InputError
 from save_rl.networks import network_maker
 from save_rl.networks.graph import BUCKET, GraphNetwork, trim
 from save_rl.networks.mlp import MLPNetwork
+from tests.networks.graph_reference import action, reference
 
 FEATURES = 5
 BATCH = 3
@@ -377,3 +377,19 @@ def test_covering():
     for number in np.random.default_rng(0).integers(env.num_actions, size=200):
         sender, receiver, offset, sticky = env.decode(int(number))
         assert action(sender, receiver, 2 * offset + sticky, env.max_nodes, 30) == number
+
+
+def test_mixed_precision_is_near_and_leaves_results_in_single_precision():
+    exact = make_network(12, 4, 2, True)
+    shapes = eqx.filter_eval_shape(
+        GraphNetwork, FEATURES, 12, 4, 2, jax.random.key(0), True, mixed=True
+    )
+    mixed = jax.tree.unflatten(jax.tree.structure(shapes), jax.tree.leaves(exact))
+    used = first_nodes([12, 9, 5], 12)
+    observation = make_observation(np.random.default_rng(0), used)
+    (head, value), (rough, rough_value) = call(exact, observation), call(mixed, observation)
+    assert rough.dtype == rough_value.dtype == np.float32
+    here = existing(used, exact)
+    error = np.sqrt(np.mean((head - rough)[here] ** 2)) / np.std(head[here])
+    assert 1e-4 < error < 0.1
+    assert np.abs(value - rough_value).max() / np.abs(value).max() < 0.1

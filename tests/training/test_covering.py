@@ -16,7 +16,7 @@ def random_returns(env, episodes):
 def test_a_short_run_on_covering_gets_better_than_its_start_and_than_chance(tmp_path):
     out = tmp_path / "run"
     save_rl.train(
-        "covering", out=out, agent="save", env_options={"difficulty": 0}, steps=768, lanes=16,
+        "covering", out=out, agent="save", env_options={"difficulty": 0}, steps=512, lanes=16,
         budget=5, epsilon_episodes=150, beta_episodes=400, learning_rate=1e-3, chunk=8,
         progress=False,
     )  # fmt: skip

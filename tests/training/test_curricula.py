@@ -10,7 +10,9 @@ import pytest
 import save_rl
 from save_rl.envs.worker import ANY_LEVEL
 from save_rl.errors import InputError
+from save_rl.evaluation import evaluate_levels, level_table, trained_player
 from save_rl.learning import host_replay
+from save_rl.players import play
 from save_rl.training.host import Program, Updates
 from save_rl.training.settings import TrainSettings
 from tests.training.levels import Stairs
@@ -145,6 +147,27 @@ def test_tests_play_the_level_they_are_asked_for(adaptive):
         assert set(tested.steps[solved]) == {1 + (1 if level is None else level)}
     with pytest.raises(InputError, match="--level: 2 is not possible; it must be from 0 to 1"):
         save_rl.evaluate(result.path, (0,), 2, workers=0, level=2)
+
+
+def test_several_levels_are_tested_at_once(adaptive):
+    result, _ = adaptive
+    evaluate_levels(result.path, (1, 0), (0, 3), 6, workers=0)
+    for level in (0, 1):
+        save_rl.evaluate(result.path, (0, 3), 6, workers=0, level=level)
+        one, all_of_them = (result.path / name for name in ("evaluation.csv", level_table(level)))
+        assert one.read_bytes() == all_of_them.read_bytes()
+
+
+def test_a_run_plays_on_its_own(adaptive):
+    result, _ = adaptive
+    sim = Stairs(hardest=1, sample=False)
+    player = trained_player(result.path, sim, 3, device="cpu")
+    episodes = [play(sim, player, seed) for seed in range(10)]
+    assert np.mean([episode.total for episode in episodes]) > 0.7
+    assert max(len(episode.moves) for episode in episodes) == 2  # level 1
+    assert "actions tried" in episodes[0].moves[0].remark
+    with pytest.raises(InputError, match="--budget: 0 is not possible"):
+        trained_player(result.path, sim, 0)
 
 
 def test_a_resumed_run_goes_on_with_its_curriculum(adaptive, tmp_path):

@@ -365,5 +365,9 @@ def test_an_update_is_a_step_of_adam_on_the_loss(name):
     assert not is_same(after.learner.params, before.learner.params)
 
 
-def test_every_agent_that_learns_is_in_the_table():
-    assert set(BETAS) == {name for name, agent in AGENTS.items() if agent.learns}
+def test_every_way_to_learn_is_in_the_table():
+    def way(agent):
+        return agent.value_loss, agent.amortization_loss, agent.prior, agent.beta_q, agent.beta_a
+
+    learning = {way(agent) for agent in AGENTS.values() if agent.learns}
+    assert {way(AGENTS[name]) for name in BETAS} == learning

@@ -31,27 +31,44 @@ class BenchSearch:
 
 @dataclass(frozen=True)
 class BenchTrain:
-    """Training throughput on Tightrope, and where a second goes."""
+    """Training throughput, and where a second goes: on Tightrope, or on a Construction task."""
 
     json: bool = False
     """Print JSON instead of a table."""
     device: str = "auto"
     """auto, cpu or gpu."""
+    env: str = "tightrope"
+    """tightrope, or one of silhouette, connecting, covering, covering-hard, marble-run."""
     seeds: tuple[int, ...] = (1,)
-    """Numbers of seeds to train side by side."""
+    """Numbers of seeds to train side by side, on Tightrope."""
+    lanes: int = 64
+    """Episodes in progress at a time, on a Construction task."""
+    workers: int = -1
+    """Processes for the simulators of a Construction task: -1 for one per core, 0 for none."""
+    seconds: float = 20.0
+    """How long to train each agent for on a Construction task, after everything is compiled."""
 
     def run(self) -> None:
-        from save_rl.errors import require
+        from save_rl.envs import ENVIRONMENTS
+        from save_rl.errors import require, unknown_name
         from save_rl.training.devices import select_device
 
+        if self.env not in ENVIRONMENTS:
+            raise unknown_name("environment to measure", self.env, ENVIRONMENTS, "--env")
         require(bool(self.seeds) and min(self.seeds) > 0, "--seeds", self.seeds, "at least 1 each")
+        require(self.seconds > 0, "--seconds", self.seconds, "above 0")
         chosen = select_device(self.device)
         import jax
 
-        from save_rl.bench.train import bench_train
-
         with jax.default_device(chosen):
-            report = bench_train(chosen, self.seeds)
+            if self.env == "tightrope":
+                from save_rl.bench.train import bench_train
+
+                report = bench_train(chosen, self.seeds)
+            else:
+                from save_rl.bench.construction import bench_host_train
+
+                report = bench_host_train(self.env, chosen, self.lanes, self.workers, self.seconds)
         _print_bench(report, self.json)
 
 
@@ -99,13 +116,23 @@ def _print_bench(report: dict[str, Any], as_json: bool) -> None:
                 label = f"{name} {key}".strip().replace("_", " ")
                 cells[label] = f"{number:,}" if isinstance(number, int) else str(number)
         flat.append(cells)
-    table = Table(title=report["device"], title_justify="left")
+    cores = f", {report['cores']} cores" if "cores" in report else ""
+    table = Table(title=report["device"] + cores, title_justify="left")
     table.add_column("")
     for _ in flat:
         table.add_column(justify="right")
     for label in flat[0]:
         table.add_row(label, *(cells.get(label, "") for cells in flat))
     Console().print(table)
+    for name in ("graph_network", "graph_network_mixed_precision"):
+        graphs = report.get(name)
+        if not graphs:
+            continue
+        print(
+            f"{name.replace('_', ' ')}, {graphs['nodes']} nodes: "
+            f"{graphs['milliseconds_per_update']} ms per update of {graphs['batch']}, "
+            f"{graphs['graph_evaluations_per_second']:,} evaluations/s at {graphs['lanes']} lanes"
+        )
     pool = report.get("pool")
     if pool:
         print(

@@ -18,11 +18,12 @@ _GRAPH = {"nodes", "node_mask"}
 
 
 def network_maker(
-    name: str, observation: Any, env: Simulator, value_head: bool = False
+    name: str, observation: Any, env: Simulator, value_head: bool = False, mixed: bool = False
 ) -> Callable[[Any], Any]:
     """What makes a fresh network for an environment from a JAX key.
 
-    name: of the network, or 'auto'. observation: an example, or its shape and type.
+    name: of the network, or 'auto'. observation: an example, or its shape and type. mixed: see
+    `GraphNetwork`; nothing else has it.
     """
     known = ("auto", *NETWORKS)
     allowed = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
@@ -31,7 +32,8 @@ def network_maker(
     if name == "auto":
         name = "graph" if is_graph else "mlp"
     if name == "graph":
-        return _graph_maker(observation if is_graph else None, env, value_head)
+        return _graph_maker(observation if is_graph else None, env, value_head, mixed)
+    require(not mixed, "--mixed-precision", "true", "false without a graph network")
     if not hasattr(observation, "shape"):
         hint = " 'graph' fits it." if is_graph else ""
         raise InputError(
@@ -54,7 +56,7 @@ def _is_graph(observation: Any) -> bool:
 
 
 def _graph_maker(
-    observation: dict[str, Any] | None, env: Simulator, value_head: bool
+    observation: dict[str, Any] | None, env: Simulator, value_head: bool, mixed: bool
 ) -> Callable[[Any], Any]:
     if observation is None:
         raise InputError(
@@ -69,7 +71,7 @@ def _graph_maker(
             f"--network: 'graph' needs actions that are edges of {nodes} nodes times "
             f"actions_per_edge ({per_edge}), sender by sender; {env.num_actions} actions are not."
         )
-    return lambda key: GraphNetwork(features, nodes, senders, per_edge, key, value_head)
+    return lambda key: GraphNetwork(features, nodes, senders, per_edge, key, value_head, mixed)
 
 
 def trim(observation: Any) -> Any:

@@ -12,6 +12,9 @@ that no Q-value depends on. The first layer of the edges sees a sender, a receiv
 graph; it is the sum of four products, so each of them is multiplied once, not once per edge. Edges
 start alike, so until they have seen their nodes they are one vector. All of this leaves the
 function as it is; `tests/networks/graph_reference.py` has it literally.
+
+With mixed precision, edges are kept and multiplied in bfloat16; nodes, the graph, sums and results
+are float32.
 """
 
 import math
@@ -50,7 +53,7 @@ class GRU(eqx.Module):
     def __call__(self, x: Array, h: Array) -> Array:
         """The new hidden state `(1 - z) h + z tanh(W x + U (r h) + b)`."""
         size = h.shape[-1]
-        from_x = _product(x, self.input) + self.bias
+        from_x = _product(x, self.input) + self.bias.astype(x.dtype)
         gates = jax.nn.sigmoid(from_x[..., : 2 * size] + _product(h, self.hidden))
         update, reset = gates[..., :size], gates[..., size:]
         candidate = jnp.tanh(from_x[..., 2 * size :] + _product(reset * h, self.candidate))
@@ -58,15 +61,20 @@ class GRU(eqx.Module):
 
 
 def _product(x: Array, weight: Array) -> Array:
-    """`x @ weight` as a product of two matrices: its gradient is faster than of longer shapes."""
-    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], weight.shape[-1])
+    """`x @ weight` as a product of two matrices, in the precision of `x`.
+
+    Its gradient is faster than that of longer shapes.
+    """
+    flat = x.reshape(-1, x.shape[-1]) @ weight.astype(x.dtype)
+    return flat.reshape(*x.shape[:-1], weight.shape[-1])
 
 
 class GraphNetwork(eqx.Module):
     """One number per action, and a value of the graph where an agent needs it.
 
     features: per node. max_nodes: padded nodes `N` that actions are numbered by. senders: how many
-    of the first nodes can be senders of an action. per_edge: numbers per edge.
+    of the first nodes can be senders of an action. per_edge: numbers per edge. mixed: keep edges
+    in bfloat16.
     """
 
     node_encoder: MLP
@@ -85,10 +93,11 @@ class GraphNetwork(eqx.Module):
     max_nodes: int = eqx.field(static=True)
     senders: int = eqx.field(static=True)
     per_edge: int = eqx.field(static=True)
+    mixed: bool = eqx.field(static=True)
 
     def __init__(
         self, features: int, max_nodes: int, senders: int, per_edge: int, key: Array,
-        value_head: bool = False,
+        value_head: bool = False, mixed: bool = False,
     ):  # fmt: skip
         keys = iter(jax.random.split(key, 13))
         wide = 3 * LATENT  # encoded, last core output, last memory
@@ -107,6 +116,7 @@ class GraphNetwork(eqx.Module):
         self.readout = MLP((2 * LATENT, LATENT, LATENT, per_edge), next(keys))
         self.value = MLP((LATENT, LATENT, LATENT, 1), next(keys)) if value_head else None
         self.max_nodes, self.senders, self.per_edge = max_nodes, senders, per_edge
+        self.mixed = mixed
 
     def __call__(self, observation: dict[str, Array]) -> tuple[Array, Array | None]:
         """`(head [B, A], value [B] or None)`; padding nodes take no part.
@@ -117,17 +127,19 @@ class GraphNetwork(eqx.Module):
         batch, count, _ = nodes.shape
         exists = used[:, :, None] & used[:, None, :] & ~jnp.eye(count, dtype=bool)
         weight = used[..., None].astype(nodes.dtype)
-        edge_weight = exists[..., None].astype(nodes.dtype)
+        of_edges = jnp.bfloat16 if self.mixed else nodes.dtype
+        edge_weight = exists[..., None].astype(of_edges)
         nothing = jnp.zeros((1,), nodes.dtype)
         node = node_core = node_state = self.node_encoder(nodes) * weight
-        edge = edge_core = edge_state = self.edge_encoder(nothing)  # [64]: all edges are alike
+        edge = self.edge_encoder(nothing).astype(of_edges)  # [64]: all edges are alike
+        edge_core = edge_state = edge
         graph = self.graph_encoder(jnp.broadcast_to(nothing, (batch, 1)))
         graph_core = graph_state = graph
         for step in range(STEPS):
             node_in = jnp.concatenate([node, node_core, node_state], -1)
             graph_in = jnp.concatenate([graph, graph_core, graph_state], -1)
             edge_core = self._edges((edge, edge_core, edge_state), node_in, graph_in) * edge_weight
-            incoming = jnp.sum(edge_core, 1)
+            incoming = jnp.sum(edge_core, 1, dtype=nodes.dtype)
             wide = jnp.broadcast_to(graph_in[:, None], (batch, count, graph_in.shape[-1]))
             node_core = self.node_update(jnp.concatenate([node_in, incoming, wide], -1)) * weight
             sums = [graph_in, jnp.sum(incoming, 1), jnp.sum(node_core, 1)]
@@ -138,10 +150,11 @@ class GraphNetwork(eqx.Module):
                 node_state = self.node_memory(node_core, node_state)
         first = edge_state[:, : self.senders]
         edge_state = self.edge_memory(edge_core[:, : self.senders], first)
-        head = self._read(self.edge_decoder(edge_state), self.graph_decoder(graph_state))
+        graph = self.graph_decoder(graph_state)
+        head = self._read(edge_state, graph)
         value = None
         if self.value is not None:
-            value = self.value(self.graph_decoder(graph_state))[:, 0]
+            value = self.value(graph)[:, 0]
         return head, value
 
     def _edges(self, edge: tuple[Array, Array, Array], nodes: Array, graph: Array) -> Array:
@@ -153,13 +166,17 @@ class GraphNetwork(eqx.Module):
         )
         x = (nodes @ of_sender)[:, :, None] + (nodes @ of_receiver)[:, None]
         x = x + (graph @ of_graph)[:, None, None] + (own + first.bias)
-        return jax.nn.relu(_product(jax.nn.relu(x), second.weight) + second.bias)
+        hidden = jax.nn.relu(x).astype(edge[0].dtype)
+        return jax.nn.relu(_product(hidden, second.weight) + second.bias.astype(hidden.dtype))
 
     def _read(self, edges: Array, graph: Array) -> Array:
-        """Numbers `[B, A]` of decoded edges `[B, n or the senders, n, 64]`."""
+        """Numbers `[B, A]` of edges `[B, n or the senders, n, 64]`, from their last memory."""
+        for layer in self.edge_decoder.layers:
+            edges = jax.nn.relu(_product(edges, layer.weight) + layer.bias.astype(edges.dtype))
         first, *rest = self.readout.layers
         of_edge, of_graph = jnp.split(first.weight, 2)
-        x = edges @ of_edge + (graph @ of_graph + first.bias)[:, None, None]
+        x = _product(edges, of_edge).astype(graph.dtype)
+        x = x + (graph @ of_graph + first.bias)[:, None, None]
         for layer in rest:
             x = layer(jax.nn.relu(x))
         batch, senders, count, per_edge = x.shape

@@ -70,7 +70,9 @@ class Program:
         self.agent: Agent = get_agent(settings.agent)
         self.env_arrays, self._env_static = stack_envs(envs)
         seen = jax.eval_shape(lambda key: envs[0].observe(envs[0].reset(key)), _key_shape())
-        make = network_maker(settings.network, seen, envs[0], self.agent.prior == "policy")
+        make = network_maker(
+            settings.network, seen, envs[0], self.agent.prior == "policy", settings.mixed_precision
+        )
         self.learning = Learning(self.agent, settings, make)
         self.network = self.learning.network
         self.chunk: Callable[..., SeedState] = jax.jit(

@@ -107,15 +107,24 @@ class Network:
                 return np.concatenate([x, np.full((size - lanes, *x.shape[1:]), value, x.dtype)])
 
             packed = pad(np.packbits(mask, -1), 255)
-            found = self._compiled(leaves, jax.tree.map(pad, observation), packed)
-            for x in found:
-                x.copy_to_host_async()
+            found = self.ask(leaves, jax.tree.map(pad, observation), packed)
             if self.meanwhile is not None:
                 self.meanwhile()
-            prior, value = found
-            return np.asarray(prior), np.asarray(value)
+            return self.answer(found)
 
         return evaluate
+
+    def ask(self, leaves: list[Any], observation: Any, packed: np.ndarray) -> Any:
+        """Hand a batch to the device."""
+        found = self._compiled(leaves, observation, packed)
+        for x in found:
+            x.copy_to_host_async()
+        return found
+
+    def answer(self, found: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Wait for what was asked."""
+        prior, value = found
+        return np.asarray(prior), np.asarray(value)
 
 
 def unpack(packed: Any, actions: int) -> Any:
@@ -229,18 +238,21 @@ class Program:
         self._groups = [list(range(i, i + used)) for i in first]
         self._test_groups = [list(range(i + used, i + per_seed)) for i in first]
         seen = Layout.of(simulators[0]).example()
-        make = network_maker(settings.network, seen, simulators[0], self.agent.prior == "policy")
+        make = network_maker(
+            settings.network, seen, simulators[0], self.agent.prior == "policy",
+            settings.mixed_precision,
+        )  # fmt: skip
         self.learning = Learning(self.agent, settings, make)
         self.curriculum = _curriculum(settings, simulators[0])
         self.pool = Pool(
             simulators, sizes, workers=workers, sources=sources, timeout=timeout, warn=warn
         )
         masked = self.pool.layout.num_actions if self.pool.layout.masked else 0
-        self._network = Network(self._plays, self.learning, masked, options or {})
+        self.network = Network(self._plays, self.learning, masked, options or {})
         pieces = min(settings.updates_per_step, _PIECES) if options else 1
         while settings.updates_per_step % pieces:
             pieces -= 1
-        self._updates = Updates(self.learning, masked, pieces, options or {})
+        self.updates = Updates(self.learning, masked, pieces, options or {})
         budget = settings.budget if self.agent.search is not None else 0
         self._searches = [LaneSearch(self.pool, g, budget, overlap) for g in self._groups if g]
         self._history: list[list[list[int]]] = [[] for _ in simulators]
@@ -346,7 +358,7 @@ class Program:
                     learns = int(seed.replay.added) >= self.settings.min_replay
                     made += learns * self.settings.updates_per_step
                     seed = _keep_types(seed, self._lock_step(index, seed, t, learns))
-                losses, self._updates.losses = self._updates.losses, []
+                losses, self.updates.losses = self.updates.losses, []
                 loss_q, loss_a = np.sum(np.asarray(losses, np.float32).reshape(-1, 2), 0)
                 restarts = seed.restarts + self.pool.faults[index] - self._counted[index]
                 self._counted[index] = self.pool.faults[index]
@@ -412,7 +424,7 @@ class Program:
     ) -> tuple[SearchResult, np.ndarray]:  # fmt: skip
         """Search from where the lanes stand, and choose; ε below 0 means test."""
         s, agent = self.settings, self._plays
-        evaluate = self._network.with_params(params)
+        evaluate = self.network.with_params(params)
         ties, luck, rest = rng.integers(2**32, size=(3, len(active)), dtype=np.uint32)
         if rule is None or search.budget == 0:
             prior = search.priors(evaluate, active)
@@ -446,17 +458,17 @@ class Program:
         search, lanes = self._searches[index], self._lanes(self._groups[index])
         if learns:
             sampled = host_replay.sample(seed.replay, rng, (s.updates_per_step, s.batch))
-            self._updates.begin(seed.learner, sampled, seed.episodes)
-            self._network.meanwhile = self._updates.go_on
+            self.updates.begin(seed.learner, sampled, seed.episodes)
+            self.network.meanwhile = self.updates.go_on
         before = pool.observation(lanes), pool.arrays.mask[lanes]
         epsilon = epsilon_at_step(s.epsilon.at(seed.episodes), seed.episode_step, seed.length)
         result, actions = self._decide(
             search, seed.learner.params, agent.search, ~pool.lost[lanes], epsilon, rng,
             agent.root_noise,
         )  # fmt: skip
-        self._network.meanwhile = None
+        self.network.meanwhile = None
         if learns:
-            seed = seed._replace(learner=self._updates.finish(step))
+            seed = seed._replace(learner=self.updates.finish(step))
         self._advance(index, actions)
         moved = (actions >= 0) & ~pool.lost[lanes]
         terminated = pool.arrays.terminated[lanes] & moved

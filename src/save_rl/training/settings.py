@@ -33,6 +33,8 @@ class TrainSettings:
     network: str = "auto"
     """`mlp`, `graph`, or `table` where observations are state numbers; `auto` takes the graph
     network where observations are graphs, and the MLP elsewhere."""
+    mixed_precision: bool = False
+    """Keep the edges of a graph network in bfloat16."""
     lanes: int = 64  # paper A, actors
     """Episodes in progress at a time."""
     c: float = 2.0  # paper A.2

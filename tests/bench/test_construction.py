@@ -1,0 +1,27 @@
+"""What `bench train --env covering` reports."""
+
+from save_rl.bench.construction import bench_graph, bench_host_train
+from save_rl.training.devices import select_device
+
+
+def test_a_short_measurement_has_every_figure(monkeypatch):
+    monkeypatch.setattr("save_rl.bench.construction.bench_graph", lambda *_, **__: {"nodes": 32})
+    monkeypatch.setattr("save_rl.bench.construction._WARM_UP", 1)
+    report = bench_host_train("covering-hard", select_device("cpu"), lanes=8, workers=0, seconds=1)
+    save, q_learning = report["cases"]
+    for case in report["cases"]:
+        assert case["env_steps_per_second"] > 0
+        # An update of 16 for 4 steps.
+        assert 3 < case["env_steps_per_second"] / case["updates_per_second"] < 5
+        shares = case["share"]
+        assert set(shares) == {"simulators", "network", "learning", "rest"}
+        assert all(share > -0.01 for share in shares.values())
+        assert abs(sum(shares.values()) - 1) < 0.01
+    assert save["simulations_per_second"] > 5 * save["env_steps_per_second"]
+    assert q_learning["simulations_per_second"] == 0
+
+
+def test_the_network_alone():
+    report = bench_graph(select_device("cpu"), lanes=2, repeats=1)
+    assert report["milliseconds_per_update"] > 0
+    assert report["graph_evaluations_per_second"] > 0
