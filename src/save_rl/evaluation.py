@@ -14,7 +14,7 @@ import numpy as np
 from save_rl.agents import Agent, get_agent
 from save_rl.envs import ENVIRONMENTS, make, make_simulator, runs_on_host
 from save_rl.errors import InputError, require
-from save_rl.players import make_player
+from save_rl.players import Move, Player, best_tried, make_player
 from save_rl.players import play as play_episode
 from save_rl.report.files import write_atomically
 from save_rl.training import checkpoint, device, host
@@ -24,7 +24,7 @@ from save_rl.training.loop import Program, make_program
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import BEST, read_settings
 from save_rl.training.settings import TrainSettings
-from save_rl.types import Array, Simulator
+from save_rl.types import Array, Simulator, State
 
 _LANES, _HOST_LANES = 256, 64
 _LARGE_BUDGET, _LARGE_BUDGET_LANES = 200, 16  # trees of wide nodes need room
@@ -264,3 +264,61 @@ def evaluate(
                 results = evaluate_program(program, params, budgets, episodes)
     _write(target, results, seeds)
     return results
+
+
+def evaluate_levels(
+    run: str | Path,
+    levels: Sequence[int],
+    budgets: Sequence[int],
+    episodes: int,
+    *,
+    device: str = "auto",
+    workers: int = -1,
+) -> None:
+    """Test a run at every budget on each of these levels, as `evaluate` does on one of them.
+
+    Writes `evaluation-level-LEVEL.csv` into its folder.
+    """
+    chosen, lanes = select_device(device), min(episodes, _HOST_LANES)
+    with jax.default_device(chosen):
+        program, params = _load_run(Path(run), chosen, lanes, workers, 0.0, None)
+        with closing(program):
+            for level in levels:
+                results = evaluate_program(program, params, budgets, episodes, level)
+                _write(Path(run) / level_table(level), results, program.settings.seeds)
+
+
+def level_table(level: int) -> str:
+    """The name of the file with tests on one level."""
+    return f"evaluation-level-{level}.csv"
+
+
+def trained_player(run: str | Path, sim: Simulator, budget: int, *, device: str = "auto") -> Player:
+    """The first seed of a run as a player of a simulator for Python: it acts as in tests."""
+    from save_rl import search
+
+    require(budget >= 1, "--budget", budget, "at least 1")
+    chosen = select_device(device)
+    with jax.default_device(chosen):
+        program, seeds = _load_run(Path(run), chosen, 1, 0, 0.0, None)
+    program.close()
+    agent, s = program.agent, program.settings
+    if not isinstance(program, host.Program) or agent.prior != "q" or agent.act == "visits":
+        raise InputError(
+            f"DIR: '{run}' can't play here; it needs an agent that searches from Q-values, and a "
+            "simulator for Python."
+        )
+    network = jax.jit(lambda params, seen: program.learning.network(params)(seen)[0])
+
+    def q_values(observation: Any) -> Array:
+        with jax.default_device(chosen):
+            return network(seeds[0], observation)
+
+    def move(state: State, rng: np.random.Generator) -> Move:
+        result = search.save(
+            sim, [state], q_values, budget=budget, c=s.c, discount=s.discount,
+            seed=int(rng.integers(2**31)),
+        )  # fmt: skip
+        return best_tried(sim, state, result)
+
+    return move

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from save_rl.errors import InputError, require, unknown_name
-from save_rl.types import Simulator, State
+from save_rl.types import SearchResult, Simulator, State
 
 PLAYERS = {
     "random": "A valid action at random; learns nothing",
@@ -127,6 +127,11 @@ def _uct(
     result = search.uct(
         sim, [state], budget=budget, c=c, discount=discount, seed=int(rng.integers(2**31))
     )
+    return best_tried(sim, state, result)
+
+
+def best_tried(sim: Simulator, state: State, result: SearchResult) -> Move:
+    """Take the action with the highest value of those that a search from one state has tried."""
     values = np.where(result.explored[0], result.q_values[0], -np.inf)
     action = int(values.argmax())
     tried, visits = int(result.explored[0].sum()), int(result.visits[0, action])

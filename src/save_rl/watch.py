@@ -75,6 +75,13 @@ def _rolling(sim: Simulator, state: Any) -> Iterator[np.ndarray]:
         yield draw(state, path=path[:end])
 
 
+def small_picture(state: Any, path: np.ndarray | None = None) -> np.ndarray:
+    """A state of Construction for sheets, without the empty sky; path: the marble's."""
+    from save_rl.envs.construction.drawing import draw
+
+    return draw(state, _SHEET_SIZE, path=path)[round(_SKY * _SHEET_SIZE) :]
+
+
 def scenes(env: str, out: Path, *, preset: str = "paper", seed: int = 0) -> None:
     """Write a sheet of sampled scenes: a row per level, as in the paper's curriculum figures."""
     require(out.suffix.lower() == ".png", "--scenes", f"'{out}'", "a file that ends in .png")
@@ -83,7 +90,6 @@ def scenes(env: str, out: Path, *, preset: str = "paper", seed: int = 0) -> None
     if ENVIRONMENTS[env].simulator is not None:
         raise InputError(f"ENV: '{env}' has no levels to show; the Construction tasks have.")
     from save_rl.envs.construction import Construction
-    from save_rl.envs.construction.drawing import draw
     from save_rl.envs.construction.tasks import TASKS, check_difficulty
 
     rows = []
@@ -93,7 +99,6 @@ def scenes(env: str, out: Path, *, preset: str = "paper", seed: int = 0) -> None
         sim = Construction(env, difficulty=level, curriculum_sample=False, preset=preset)
         states = [sim.reset(seed * _SHEET_COLUMNS + i) for i in range(_SHEET_COLUMNS)]
         label = f"level {level}" if isinstance(level, int) else level.replace("_", " ")
-        top = round(_SKY * _SHEET_SIZE)
-        rows.append((label, [draw(state, _SHEET_SIZE)[top:] for state in states]))
+        rows.append((label, [small_picture(state) for state in states]))
     out.parent.mkdir(parents=True, exist_ok=True)
     contact_sheet(rows, out)

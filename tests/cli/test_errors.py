@@ -71,13 +71,19 @@ NAMES = {
     ),
     "reproduce tightrope-tabula": (
         "REPRODUCE: there is no experiment 'tightrope-tabula'; known: construction, "
-        "construction-ablations, construction-exploration, tightrope-network, tightrope-tabular. "
+        "construction-ablations, construction-efficiency, construction-exploration, marble-run, "
+        "tightrope-network, tightrope-tabular. "
         "Did you mean 'tightrope-tabular'?"
     ),
     "reproduce construction --tasks conecting": (
         "--tasks: there is no task 'conecting'; known: connecting, covering, covering-hard, "
         "silhouette. Did you mean 'connecting'?"
     ),
+    "reproduce marble-run --agents sav": (
+        f"--agents: there is no agent 'sav'; known: {AGENTS}. Did you mean 'save'?"
+    ),
+    "reproduce marble-run --levels 0 7": ("--levels: 7 is not possible; it must be from 0 to 6."),
+    "reproduce marble-run --costs -1": "--costs: -1.0 is not possible; it must be 0 or more.",
     "reproduce construction-ablations --agents uct": (
         "--agents: 'uct' is not possible; it must be agents that learn ('uct' is --uct-budget)."
     ),

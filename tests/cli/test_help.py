@@ -30,6 +30,11 @@ PAGES = {
         reproduce.ConstructionExploration,
         reproduce.ConstructionOptions,
     ),
+    "reproduce construction-efficiency": (
+        reproduce.ConstructionEfficiency,
+        reproduce.ConstructionOptions,
+    ),
+    "reproduce marble-run": (reproduce.MarbleRun,),
     "bench search": (bench.BenchSearch,),
     "bench physics": (bench.BenchPhysics,),
     "bench train": (bench.BenchTrain,),
@@ -55,6 +60,8 @@ NOT_SHOWN = {
     (TrainSettings, "env_options"),
     (reproduce.Construction, "construction"),
     (reproduce.ConstructionAblations, "construction"),
+    (reproduce.ConstructionExploration, "construction"),
+    (reproduce.ConstructionEfficiency, "construction"),
 }
 
 
@@ -184,6 +191,8 @@ def test_nothing_heavy_is_imported_to_answer(arguments):
             "construction",
             "construction-ablations",
             "construction-exploration",
+            "construction-efficiency",
+            "marble-run",
         ],
     }.items(),
 )

@@ -1,6 +1,5 @@
 """`reproduce construction` and its ablations: what runs are made, their rows, and going on."""
 
-import csv
 import json
 import math
 import shutil
@@ -15,14 +14,13 @@ from save_rl.experiments.construction import (
     PUBLISHED,
     STUDIES,
     TASKS,
-    read_tests,
     run,
     run_rows,
     settings,
-    thin,
 )
+from save_rl.experiments.runs import read_tests, thin
 from save_rl.report.results import read_results, values
-from save_rl.training.run_directory import METRICS, RunDirectory
+from tests.experiments.made_up import files, made_up_training, write_tests
 
 COLUMNS = ["experiment", "agent", "seed", "task", "budget", "episodes", "metric", "value"]
 CONDITIONS = {"experiment": "construction", "agent": "save", "seed": 1, "task": "covering"}
@@ -62,7 +60,7 @@ def test_smaller_scales_anneal_within_their_training(name):
 def test_training_is_what_the_axes_say():
     chosen = settings(MAIN["small"], "connecting", "q-learning", 2)
     assert (chosen.env, chosen.agent, chosen.seeds) == ("connecting", "q-learning", (2,))
-    assert (chosen.episodes, chosen.budget, chosen.lanes) == (10_000, 10, 64)
+    assert (chosen.episodes, chosen.budget, chosen.lanes) == (10_000, 10, 128)
     assert chosen.epsilon.at(1000) == pytest.approx(0.505)  # halfway from 1 to 0.01 in 2000
     beta_q, beta_a = settings(MAIN["paper"], "covering", "save", 0).betas
     assert (beta_q.at(25_000), beta_a.at(25_000)) == (pytest.approx(0.55), pytest.approx(2.25))
@@ -96,6 +94,24 @@ def test_rows_by_hand():
     ]
 
 
+def test_rows_over_interactions_by_hand():
+    metrics = [
+        {"episodes": 8.0, "env_steps": 60.0, "simulator_steps": 500.0, "return_mean": -0.5,
+         "epsilon": 0.5},
+        {"episodes": 24.0, "env_steps": 200.0, "simulator_steps": 1900.0, "return_mean": 1.5,
+         "epsilon": 0.25},
+    ]  # fmt: skip
+    rows = run_rows(CONDITIONS, 7, metrics, {0: np.array([1.0])}, interactions=True)
+    assert all(list(row) == [*COLUMNS[:6], "interactions", *COLUMNS[6:]] for row in rows)
+    assert [(r["episodes"], r["interactions"], r["metric"], r["value"]) for r in rows] == [
+        (8, 560, "train_reward", -0.5),
+        (24, 2100, "train_reward", 1.5),
+        (8, 560, "epsilon", 0.5),
+        (24, 2100, "epsilon", 0.25),
+        (24, 2100, "test_reward", 1.0),
+    ]
+
+
 def test_a_long_curve_is_thinned_evenly_over_log_episodes():
     points = [(episodes, float(episodes)) for episodes in range(0, 100_001, 10)]
     kept = thin(points, 60)
@@ -106,15 +122,6 @@ def test_a_long_curve_is_thinned_evenly_over_log_episodes():
     assert max(steps[20:]) < 1.3 * math.log(10_000) / 59  # early points are far apart themselves
     assert thin(points[:30], 60) == points[1:30]
     assert thin([], 60) == []
-
-
-def write_tests(path, returns):
-    """An `evaluation.csv` as `evaluate` writes it; `returns` by budget."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["budget", "episode", "return", "steps"])
-        for budget, values in returns.items():
-            writer.writerows([budget, i, value, 9] for i, value in enumerate(values))
 
 
 def test_tests_are_read_back_if_they_are_all_there(tmp_path):
@@ -198,23 +205,18 @@ def reward(agent, seed, budget):
 @pytest.fixture
 def made_up(monkeypatch):
     """Training and tests that take no time; returns what was asked for."""
-    asked = SimpleNamespace(trained=[], tested=[], fail_after=None)
 
-    def train(chosen, folder, *, resume, device, workers, label):
-        if asked.fail_after is not None and len(asked.trained) == asked.fail_after:
-            raise KeyboardInterrupt
-        asked.trained.append((chosen.env, chosen.agent, chosen.seeds[0], resume))
-        assert (device, workers) == ("cpu", 0)
-        open_run = RunDirectory.resume if resume else RunDirectory.create
-        directory = open_run(folder, chosen, "a machine")
-        directory.cut_metrics(None)
+    def lines(chosen):
+        searched = chosen.agent != "q-learning"
         for episodes in (10, chosen.episodes):
-            line = dict.fromkeys(METRICS, "") | {
-                "episodes": episodes, "return_mean": reward(chosen.agent, 0, 0),
-                "env_steps": episodes, "seed": chosen.seeds[0],
+            yield {
+                "episodes": episodes, "return_mean": reward(chosen.agent, 0, 0), "epsilon": 0.01,
+                "simulator_steps": searched * chosen.budget * episodes,
             }  # fmt: skip
-            directory.write_metrics([line])
-        directory.close()
+
+    asked = made_up_training(
+        monkeypatch, lambda chosen: (chosen.env, chosen.agent, chosen.seeds[0]), lines
+    )
 
     def evaluate(folder, budgets, episodes, *, agent=None, out=None, device, workers):
         name, seed = folder.name.rsplit("-", 1)
@@ -225,17 +227,12 @@ def made_up(monkeypatch):
         write_tests(out or folder / "evaluation.csv", returns)
         return [SimpleNamespace(budget=b, returns=np.array([x])) for b, x in returns.items()]
 
-    monkeypatch.setattr("save_rl.training.loop.train", train)
     monkeypatch.setattr("save_rl.evaluation.evaluate", evaluate)
     return asked
 
 
 def reproduce(out, resume=False, **changed):
     return run("construction", "smoke", SMALL | changed, out, resume, "save-rl …", "cpu", 0)
-
-
-def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 RUNS = [
@@ -351,6 +348,25 @@ def test_uct_searches_with_the_networks_of_q_learning(made_up, tmp_path):
     made_up.tested.clear()
     reproduce(out, resume=True, uct_budget=1000, uct_episodes=2)
     assert made_up.tested == []
+
+
+def test_efficiency_compares_at_equal_interactions(made_up, tmp_path):
+    out = tmp_path / "out"
+    changed = {"seeds": 3, "budgets": (0, 3)}
+    name = "construction-efficiency"
+    (claim,) = run(name, "smoke", changed, out, False, "save-rl …", "cpu", 0)
+    rows = read_results(out / "results.csv")
+    assert list(rows[0]) == [*COLUMNS[:6], "interactions", *COLUMNS[6:]]
+    ends = {row["agent"]: row["interactions"] for row in rows if row["metric"] == "test_reward"}
+    assert ends == {"save": 160, "q-learning": 40}  # budget 3: four steps for one
+    assert (claim.id, claim.holds) == ("save-more-efficient-covering", True)
+    assert "SAVE after 40 steps: 2.00 [2.00, 2.00]" in claim.measured
+    before = files(out)
+    assert before["figure.png"] != before["curves.png"]
+    made_up.trained.clear()
+    run(name, "smoke", changed, out, True, "save-rl …", "cpu", 0)
+    assert made_up.trained == []
+    assert files(out)["results.csv"] == before["results.csv"]
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from save_rl.experiments.construction_claims import (
     ablation_claims,
     above,
     construction_claims,
+    efficiency_claims,
     exploration_claims,
     far_above,
     little_gain,
@@ -188,3 +189,63 @@ def test_gains_are_those_of_each_seed():
     part = little_gain(sample(1, 4, 7), sample(3, 4.5, 9))
     assert part.measured.endswith("median gain +2.00")
     assert part.holds is False
+
+
+# Training reward by agent over (interactions, reward); SAVE makes eleven steps for one.
+SLOW = {"save": [(110, 1.0), (1100, 3.0), (11_000, 5.0)], "q-learning": [(10, 1.0), (1100, 2.0)]}
+
+
+def curve_rows(curves, seeds=3, epsilon=0.01):
+    shared = {"experiment": "construction-efficiency", "task": "covering", "budget": 10}
+    return [
+        {
+            **shared, "agent": agent, "seed": seed, "episodes": 1000, "interactions": at + seed,
+            "metric": metric, "value": {"epsilon": epsilon}.get(metric, reward + 0.01 * seed),
+        }
+        for agent, curve in curves.items()
+        for seed in range(seeds)
+        for at, reward in curve
+        for metric in ("train_reward", "epsilon", "test_reward")
+    ]  # fmt: skip
+
+
+def efficiency(curves, **options):
+    (claim,) = efficiency_claims(curve_rows(curves, **options), 10)
+    assert claim.id == "save-more-efficient-covering"
+    return claim
+
+
+def test_efficiency_is_judged_where_the_shorter_curve_ends():
+    claim = efficiency(SLOW)
+    assert (claim.holds, claim.p_value) == (True, pytest.approx(1 / 20))
+    # At 1100: 3 against 2. The ends, 5 against 2, are not compared.
+    assert "SAVE after 1,100 steps: 3.0" in claim.measured
+    assert "Q-learning after 1,100 steps: 2.0" in claim.measured
+    slower = SLOW | {"save": [(110, 1.0), (1100, 1.5), (11_000, 5.0)]}
+    assert efficiency(slower).holds is False
+
+
+def test_between_points_a_curve_is_read_over_log_steps():
+    between = SLOW | {"save": [(110, 1.0), (11_000, 5.0)]}  # 1100 is halfway
+    assert "SAVE after 1,100 steps: 3.0" in efficiency(between).measured
+
+
+def test_a_curve_that_begins_later_has_no_value_there():
+    late = efficiency(SLOW | {"save": [(2000, 3.0), (11_000, 5.0)]})
+    assert (late.holds, late.seeds) == (None, 0)
+    assert "SAVE after 1,100 steps not measured" in late.measured
+
+
+def test_an_agent_that_still_explores_is_not_called_worse():
+    slower = SLOW | {"save": [(110, 1.0), (1100, 1.5)]}
+    claim = efficiency(slower, epsilon=0.5)
+    assert claim.holds is None
+    assert "SAVE still explores there: ε is 0.50." in claim.note
+    assert efficiency(SLOW, epsilon=0.5).holds is True  # better in spite of it
+
+
+def test_efficiency_needs_both_agents_and_three_seeds():
+    assert efficiency(SLOW, seeds=2).holds is None
+    alone = efficiency({"save": SLOW["save"]})
+    assert (alone.holds, alone.seeds) == (None, 0)
+    assert "Q-learning after 11,000 steps not measured" in alone.measured

@@ -4,7 +4,13 @@ from functools import partial
 
 import pytest
 
-from save_rl.report.panels import budget_figure, curve_panels
+from save_rl.report.panels import (
+    _median_rises,
+    budget_figure,
+    curve_panels,
+    level_figure,
+    progress_figure,
+)
 
 PUBLISHED = {"covering": {"save": 1.7, "q-learning": 1.2}, "connecting": {"puct": 9.0}}
 
@@ -29,6 +35,27 @@ CURVES = [
     for task in ("covering", "connecting")
     for episodes in (10 + seed, 50, 90 + seed)
 ]
+OVER_STEPS = [r | {"interactions": 11 * r["episodes"]} for r in CURVES]
+
+
+def marble(agent, seed, cost, level, episodes, metric, value):
+    conditions = {"sticky_cost": cost, "level": level, "budget": 10, "episodes": episodes}
+    return {"agent": agent, "seed": seed, **conditions, "metric": metric, "value": value}
+
+
+MARBLE = [
+    made
+    for agent in ("save", "q-learning")
+    for seed in range(3)
+    for cost in (0.0, 0.04)
+    for made in (
+        *(marble(agent, seed, cost, n, 900, "test_reward", (seed + n) / 10) for n in range(4)),
+        *(marble(agent, seed, cost, n, at, "episodes_to_level", at)
+          for n, at in enumerate((90 + seed, 200, 300 + seed)[: seed + 1], 1)),
+        marble(agent, seed, cost, None, 900, "final_level", seed + 1),
+        *(marble(agent, seed, cost, 0, at, "level_reward", at / 900) for at in (9, 90, 900)),
+    )
+]  # fmt: skip
 curves = partial(curve_panels, metric="train_reward", y_label="Reward")
 FIGURES = {
     "budgets": partial(budget_figure, TESTS),
@@ -38,6 +65,17 @@ FIGURES = {
     "no tests": partial(budget_figure, CURVES, published=PUBLISHED),
     "curves": partial(curves, CURVES),
     "no curves": partial(curves, TESTS),
+    "over steps": partial(curves, OVER_STEPS, over="interactions", x_label="Steps"),
+    "curves by cost": partial(
+        curve_panels, MARBLE, metric="level_reward", y_label="Reward", by="sticky_cost"
+    ),
+    "levels": partial(level_figure, MARBLE),
+    "no levels": partial(level_figure, []),
+    "progress": partial(progress_figure, MARBLE),
+    "no progress": partial(
+        progress_figure, [r for r in MARBLE if r["metric"] != "episodes_to_level"]
+    ),
+    "nobody": partial(progress_figure, []),
 }
 
 
@@ -76,3 +114,29 @@ def test_published_numbers_of_other_agents_and_tasks_are_left_out(tmp_path):
     assert picture(partial(budget_figure, covering, published=others), tmp_path) == picture(
         partial(budget_figure, covering), tmp_path
     )
+
+
+@pytest.mark.parametrize(
+    ("draw", "metric"), [(level_figure, "test_reward"), (progress_figure, "episodes_to_level")]
+)
+@pytest.mark.parametrize("cost", [0.0, 0.04])
+def test_every_number_changes_the_figures_of_marble_run(draw, metric, cost, tmp_path):
+    before = picture(partial(draw, MARBLE), tmp_path)
+    change = {"agent": "q-learning", "seed": 2, "sticky_cost": cost, "level": 2, "metric": metric}
+    moved = [
+        r | {"value": 0.99 * r["value"] + 1} if change.items() <= r.items() else r for r in MARBLE
+    ]
+    assert moved != MARBLE
+    assert picture(partial(draw, moved), tmp_path) != before
+
+
+def test_the_axis_of_a_curve_can_be_another(tmp_path):
+    steps = partial(curves, OVER_STEPS, over="interactions")
+    assert picture(steps, tmp_path) != picture(partial(curves, OVER_STEPS), tmp_path)
+
+
+def test_a_median_ends_where_half_of_the_seeds_do():
+    lines = [({1: 10.0, 2: 20.0}, 99.0), ({1: 30.0, 2: 50.0}, 99.0), ({1: 20.0}, 99.0), ({}, 99.0)]
+    assert _median_rises(lines) == {1: 25.0}
+    assert _median_rises(lines[:3]) == {1: 20.0, 2: 50.0}
+    assert _median_rises([({}, 99.0)]) == {}

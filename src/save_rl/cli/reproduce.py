@@ -181,6 +181,65 @@ class ConstructionExploration:
 
 
 @dataclass(frozen=True)
+class ConstructionEfficiency:
+    """Figure C.4: SAVE and Q-learning on covering, over all steps that simulators make."""
+
+    construction: ConstructionOptions = ConstructionOptions()
+    out: Path = Path("runs/construction-efficiency")
+    """Folder for the results."""
+
+    def run(self) -> None:
+        self.construction.reproduce("construction-efficiency", self.out)
+
+
+@dataclass(frozen=True)
+class MarbleRun:
+    """Figures 4, D.2 and D.3: rewards per level. The scale sets the axes; an axis given wins."""
+
+    scale: str = "small"
+    """smoke (two minutes), small (3 seeds, 20,000 episodes), paper (10 seeds, 1e6 episodes)."""
+    out: Path = Path("runs/marble-run")
+    """Folder for the results."""
+    resume: bool = False
+    """Go on with the experiment in --out."""
+    device: str = "auto"
+    """auto, cpu or gpu."""
+    workers: int = -1
+    """Processes for simulators: -1 for one per core, 0 for none."""
+    costs: tuple[float, ...] | None = None
+    """What a sticky block costs."""
+    agents: tuple[str, ...] | None = None
+    """Agents that learn."""
+    levels: tuple[int, ...] | None = None
+    """Levels of tests, from 0 to 6."""
+    seeds: int | None = None
+    """Number of seeds."""
+    episodes: int | None = None
+    """Training episodes."""
+    budget: int | None = None
+    """Simulations per decision while training and in tests."""
+    test_episodes: int | None = None
+    """Test episodes per level and budget."""
+    lanes: int | None = None
+    """Episodes in progress at a time while training."""
+    epsilon_episodes: float | None = None
+    """Episodes over which ε falls."""
+    beta_episodes: float | None = None
+    """Episodes over which the weights of the losses change."""
+
+    def run(self) -> None:
+        from dataclasses import asdict
+
+        from save_rl.experiments.marble_run import run
+
+        axes = _given(**asdict(self))
+        scale, out, resume, device, workers = (
+            axes.pop(option) for option in ("scale", "out", "resume", "device", "workers")
+        )
+        _finish(run(scale, axes, out, resume, _command_line(), device, workers), out)
+
+
+@dataclass(frozen=True)
 class Reproduce:
     """Reproduce a figure of the paper: results.csv, figure.png and claims.json."""
 
@@ -196,6 +255,11 @@ class Reproduce:
             ConstructionExploration,
             tyro.conf.subcommand("construction-exploration", prefix_name=False),
         ]
+        | Annotated[
+            ConstructionEfficiency,
+            tyro.conf.subcommand("construction-efficiency", prefix_name=False),
+        ]
+        | Annotated[MarbleRun, tyro.conf.subcommand("marble-run", prefix_name=False)]
     )
 
     def run(self) -> None:

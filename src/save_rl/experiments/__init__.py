@@ -24,5 +24,11 @@ EXPERIMENTS = {
     "construction-exploration": Entry(
         "Fig. C.3", "four ways in which SAVE picks its action while it trains, on covering"
     ),
+    "construction-efficiency": Entry(
+        "Fig. C.4", "SAVE and Q-learning on covering, over all steps that simulators make"
+    ),
+    "marble-run": Entry(
+        "Fig. 4, D.2, D.3", "SAVE and Q-learning over levels, with free and costly sticky blocks"
+    ),
 }
 SCALES = ("smoke", "small", "paper")

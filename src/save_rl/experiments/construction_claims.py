@@ -7,16 +7,17 @@ import numpy as np
 
 from save_rl.report.claims import Claim
 from save_rl.report.palette import label
-from save_rl.report.results import Row, column, select, values
+from save_rl.report.results import Row, column, seed_curves, select, values
 from save_rl.report.statistics import greater_p, too_few
 
 AT_LEAST = 3  # seeds on each side; three against three reach p = 0.05, all above all
 ENOUGH = 5  # seeds from which a difference that the test does not see counts as none
 FAR = 0.5  # "dramatically": at most this share of the other median
 LITTLE = 0.25  # "small gains": at most this share of the reward without search
+EXPLORED = 0.05  # ε from which on training rewards are those of the agent
 _PAPER_BUDGET = 10
 _FIGURE, _ABLATIONS = "section 4.2, Fig. 3a-c", "section 4.2, C.3, Fig. 3d"
-_EXPLORATION = "Fig. C.3"
+_EXPLORATION, _EFFICIENCY = "Fig. C.3", "C.4, Fig. C.4"
 
 
 class Part(NamedTuple):
@@ -85,11 +86,48 @@ def little_gain(before: Sample, after: Sample) -> Part:
     return Part(text, seeds, gain <= LITTLE * before.median)
 
 
+def combined(
+    id: str, claim: str, where: str, parts: Sequence[Part], *, episodes: int, budget: int,
+    note: str = "",
+) -> Claim:  # fmt: skip
+    """A claim that holds if all its parts do; the p-value is the largest of theirs.
+
+    episodes: that were trained. budget: of searches while training.
+    """
+    seeds = min((part.seeds for part in parts), default=0)
+    verdicts = [part.holds for part in parts]
+    holds = None
+    if seeds >= AT_LEAST and (None not in verdicts or False in verdicts):
+        holds = False not in verdicts
+    p_values = [part.p_value for part in parts if part.p_value is not None]
+    notes = [note]
+    if seeds < AT_LEAST:
+        number = f"{seeds} seed{'s' * (seeds != 1)}"
+        notes.append(f"{number}; at least {AT_LEAST} of each are needed to tell.")
+    elif holds is None:
+        notes += dict.fromkeys(part.note for part in parts)
+    notes.append(f"At {episodes:,} episodes of the paper's 1e6.")
+    if budget != _PAPER_BUDGET:
+        notes.append(f"Budget {budget}; the paper's is {_PAPER_BUDGET}.")
+    measured = "; ".join(part.measured for part in parts)
+    return Claim(
+        id=id,
+        claim=claim,
+        where=where,
+        measured=f"medians [min, max]: {measured}" if measured else "not measured",
+        holds=holds,
+        seeds=seeds,
+        p_value=max(p_values) if p_values and seeds >= AT_LEAST else None,
+        note=" ".join(filter(None, notes)),
+    )
+
+
 class _Task:
     """What was measured on one task, and claims about it."""
 
     def __init__(self, rows: Sequence[Row], task: str, budget: int):
         self.task, self.budget = task, budget
+        self._curves = select(rows, task=task)
         self._rows = select(rows, task=task, metric="test_reward")
         self._episodes = int(column(self._rows, "episodes").min())
 
@@ -110,36 +148,30 @@ class _Task:
         budget = f" at {rows[0]['budget']}" if rows else ""
         return Sample(label("uct") + budget, values(rows))
 
+    def at_equal_interactions(self, metric: str, *agents: str) -> list[Sample]:
+        """A curve of each agent, at the most steps of simulators that every seed has reached.
+
+        A seed whose curve begins later has no value there.
+        """
+        rows = [select(self._curves, metric=metric, agent=agent) for agent in agents]
+        curves = [seed_curves(of_agent, "interactions") for of_agent in rows]
+        ends = [at[-1] for of_agent in curves for at, _ in of_agent]
+        common = min(ends, default=0.0)
+        samples = []
+        for agent, of_agent in zip(agents, curves, strict=True):
+            begun = [(np.log(at), values) for at, values in of_agent if at[0] <= common]
+            there = [np.interp(np.log(common), at, values) for at, values in begun]
+            samples.append(Sample(f"{label(agent)} after {common:,.0f} steps", np.array(there)))
+        return samples
+
     def claim(
         self, id: str, claim: str, where: str, parts: Sequence[Part], note: str = ""
     ) -> Claim:
-        """A claim that holds if all its parts do; the p-value is the largest of theirs."""
-        seeds = min((part.seeds for part in parts), default=0)
-        verdicts = [part.holds for part in parts]
-        holds = None
-        if seeds >= AT_LEAST and (None not in verdicts or False in verdicts):
-            holds = False not in verdicts
-        p_values = [part.p_value for part in parts if part.p_value is not None]
-        notes = [note]
-        if seeds < AT_LEAST:
-            number = f"{seeds} seed{'s' * (seeds != 1)}"
-            notes.append(f"{number}; at least {AT_LEAST} of each are needed to tell.")
-        elif holds is None:
-            notes += [part.note for part in parts]
-        notes.append(f"At {self._episodes:,} episodes of the paper's 1e6.")
-        if self.budget != _PAPER_BUDGET:
-            notes.append(f"Budget {self.budget}; the paper's is {_PAPER_BUDGET}.")
-        measured = "; ".join(part.measured for part in parts)
-        return Claim(
-            id=f"{id}-{self.task}",
-            claim=f"{self.task}: {claim}",
-            where=where,
-            measured=f"medians [min, max]: {measured}" if measured else "not measured",
-            holds=holds,
-            seeds=seeds,
-            p_value=max(p_values) if p_values and seeds >= AT_LEAST else None,
-            note=" ".join(filter(None, notes)),
-        )
+        """A claim about this task, as `combined` makes it."""
+        return combined(
+            f"{id}-{self.task}", f"{self.task}: {claim}", where, parts, note=note,
+            episodes=self._episodes, budget=self.budget,
+        )  # fmt: skip
 
 
 def _tasks(rows: Sequence[Row], budget: int) -> list[_Task]:
@@ -222,3 +254,28 @@ def exploration_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
         )
         for task in _tasks(rows, budget)
     ]  # fmt: skip
+
+
+def efficiency_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
+    """The claim of Figure C.4, per task; `budget` is that of training.
+
+    Of two agents that trained for as many episodes, the one that searches has made more steps. They
+    are compared where the other one ends. While SAVE still explores there, being below Q-learning
+    tells nothing.
+    """
+    claims = []
+    for task in _tasks(rows, budget):
+        save, other = task.at_equal_interactions("train_reward", "save", "q-learning")
+        epsilon, _ = task.at_equal_interactions("epsilon", "save", "q-learning")
+        part = above(save, other)
+        if part.holds is False and epsilon.median > EXPLORED:
+            note = f"SAVE still explores there: ε is {epsilon.median:.2f}."
+            part = part._replace(holds=None, note=note)
+        claims.append(
+            task.claim(
+                "save-more-efficient",
+                "SAVE is above Q-learning at equal numbers of interactions, search included",
+                _EFFICIENCY, [part], "Rewards of training episodes, exploration included.",
+            )
+        )  # fmt: skip
+    return claims

@@ -1,4 +1,4 @@
-"""Figures with a panel per task: reward against test budgets, and learning curves."""
+"""Figures with a panel per task, or per cost of glue: rewards and learning curves."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from save_rl.report.canvas import LARGE, WIDTH, empty_figure, legend_below, save_png
+from save_rl.report.canvas import (
+    LARGE,
+    WIDTH,
+    clean,
+    empty_figure,
+    legend_below,
+    log_x_axis,
+    save_png,
+    say_empty,
+)
 from save_rl.report.palette import Look, label, looks
 from save_rl.report.plots import draw_curves, draw_intervals
-from save_rl.report.results import Row, select, values
+from save_rl.report.results import Row, column, seed_curves, select, values
 from save_rl.report.statistics import Interval
 
 if TYPE_CHECKING:
@@ -56,29 +65,121 @@ def budget_figure(
     save_png(figure, path)
 
 
-def curve_panels(rows: Sequence[Row], path: str | Path, *, metric: str, y_label: str) -> None:
-    """Learning curves of a metric over log episodes, as in `plots.learning_curves`."""
+def curve_panels(
+    rows: Sequence[Row],
+    path: str | Path,
+    *,
+    metric: str,
+    y_label: str,
+    over: str = "episodes",
+    x_label: str = "Episodes",
+    by: str = "task",
+) -> None:
+    """Learning curves of a metric over log episodes, as in `plots.learning_curves`.
+
+    over: another condition for the x axis. by: the condition that has a panel per value.
+    """
     rows = select(rows, metric=metric)
     agents = looks(str(row["agent"]) for row in rows)
-    figure, panels = _panels(rows, y_label, "Episodes")
-    for task, axes in panels.items():
-        draw_curves(axes, select(rows, task=task), agents)
+    figure, panels = _panels(rows, y_label, x_label, by)
+    for value, axes in panels.items():
+        draw_curves(axes, select(rows, **{by: value}), agents, over)
     legend_below(figure, agents.values())
     save_png(figure, path)
 
 
-def _panels(rows: Sequence[Row], y_label: str, x_label: str) -> "tuple[Figure, dict[str, Axes]]":
-    """A panel for every task of the rows, in their order; one without a name if there is none."""
-    tasks = list(dict.fromkeys(str(row["task"]) for row in rows)) or [""]
-    width = WIDTH if len(tasks) <= 3 else 3.0 * len(tasks)
-    height = _HEIGHT if len(tasks) > 1 else 4.0
+def level_figure(rows: Sequence[Row], path: str | Path) -> None:
+    """Reward per level, a panel per cost of glue: medians over seeds, bars from worst to best.
+
+    `rows` have the conditions `sticky_cost` and `level` and the metric 'test_reward', each agent at
+    one budget.
+    """
+    rows = select(rows, metric="test_reward")
+    agents = looks(str(row["agent"]) for row in rows)
+    levels: list[Any] = sorted({row["level"] for row in rows})  # type: ignore[type-var]
+    figure, panels = _panels(rows, "Reward", "Level", "sticky_cost")
+    for cost, axes in panels.items():
+        inside, spread = select(rows, sticky_cost=cost), 0.04 * (len(agents) - 1)
+        draw_intervals(axes, inside, agents, ("level", levels), _whole_range, spread)
+    legend_below(figure, agents.values())
+    save_png(figure, path)
+
+
+def progress_figure(rows: Sequence[Row], path: str | Path) -> None:
+    """Levels that a curriculum reached over log episodes: every seed light, their median dark.
+
+    `rows` have the condition `sticky_cost` and the metrics 'episodes_to_level' and 'final_level'.
+    The median of a level ends where half of the seeds did not reach it.
+    """
+    ends, rises = select(rows, metric="final_level"), select(rows, metric="episodes_to_level")
+    agents = looks(str(row["agent"]) for row in ends)
+    highest = int(column(ends, "value").max(initial=1))
+    figure, panels = _panels(ends, "Level reached", "Episodes", "sticky_cost")
+    for cost, axes in panels.items():
+        inside = select(rises, sticky_cost=cost)
+        begin = min((at[0] for at, _ in seed_curves(inside)), default=2.0)
+        for agent, look in reversed(agents.items()):  # the first on top
+            lines = []
+            for end in select(ends, sticky_cost=cost, agent=agent):
+                reached = select(inside, agent=agent, seed=end["seed"])
+                levels = {int(row["level"]): float(row["value"]) for row in reached}  # type: ignore[arg-type]
+                lines.append((levels, float(end["episodes"])))  # type: ignore[arg-type]
+            for levels, last in lines:
+                _stairs(axes, levels, begin, last, look, alpha=0.3, linewidth=1.0)
+            if lines:
+                last = float(np.median([last for _, last in lines]))
+                _stairs(axes, _median_rises(lines), begin, last, look, label=look.label)
+        if not axes.lines:
+            say_empty(axes)
+        log_x_axis(axes)
+        axes.set_yticks(range(highest + 1))
+        axes.set_ylim(-0.2, highest + 0.2)
+        clean(axes)
+    legend_below(figure, agents.values())
+    save_png(figure, path)
+
+
+def _median_rises(lines: Sequence[tuple[Mapping[int, float], float]]) -> dict[int, float]:
+    """Episodes to each level, the median of seeds of which one that did not get there counts ∞."""
+    highest = max((level for levels, _ in lines for level in levels), default=0)
+    found = {}
+    for level in range(1, highest + 1):
+        middle = float(np.median([levels.get(level, np.inf) for levels, _ in lines]))
+        if np.isfinite(middle):
+            found[level] = middle
+    return found
+
+
+def _stairs(
+    axes: "Axes", levels: Mapping[int, float], begin: float, last: float, look: Look, **style: Any
+) -> None:
+    """A line that rises where a level was reached, from half of `begin` to the `last` episode."""
+    reached = sorted(levels.items())
+    at = [min(begin, last) / 2, *(episodes for _, episodes in reached), last]
+    height = [0, *(level for level, _ in reached), reached[-1][0] if reached else 0]
+    axes.step(at, height, where="post", color=look.colour, **style)
+
+
+def _panels(
+    rows: Sequence[Row], y_label: str, x_label: str, by: str = "task"
+) -> "tuple[Figure, dict[Any, Axes]]":
+    """A panel for every task of the rows, in their order; one without a name if there is none.
+
+    by: another condition, a number, that has a panel per value.
+    """
+    names: list[Any] = list(dict.fromkeys(row[by] for row in rows)) or [""]
+    width = WIDTH if len(names) <= 3 else 3.0 * len(names)
+    height = _HEIGHT if len(names) > 1 else 4.0
     figure = empty_figure(width, height + _LEGEND)
-    panels = figure.subplots(1, len(tasks), squeeze=False)[0]
-    for task, axes in zip(tasks, panels, strict=True):
-        axes.set_title(task.replace("-", " ").capitalize(), fontsize=LARGE)
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    for name, axes in zip(names, panels, strict=True):
+        title = str(name)
+        if name != "" and by != "task":
+            title = f"{by.replace('_', ' ')} {name:g}"
+        axes.set_title(title.replace("-", " ").capitalize(), fontsize=LARGE)
         axes.set_xlabel(x_label, fontsize=LARGE)
     panels[0].set_ylabel(y_label, fontsize=LARGE)
-    return figure, dict(zip(tasks, panels, strict=True))
+    return figure, dict(zip(names, panels, strict=True))
 
 
 def _whole_range(sample: np.ndarray) -> Interval:

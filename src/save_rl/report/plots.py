@@ -19,7 +19,7 @@ from save_rl.report.canvas import (
     single_panel,
 )
 from save_rl.report.palette import Look, label, looks
-from save_rl.report.results import Row, column, select, values
+from save_rl.report.results import Row, seed_curves, select, values
 from save_rl.report.statistics import Interval, median_interval
 
 if TYPE_CHECKING:
@@ -75,36 +75,34 @@ def learning_curves(
     save_png(figure, path)
 
 
-def draw_curves(axes: "Axes", rows: Sequence[Row], agents: dict[str, Look]) -> None:
+def draw_curves(
+    axes: "Axes", rows: Sequence[Row], agents: dict[str, Look], over: str = "episodes"
+) -> None:
     """A panel of learning curves: medians over seeds, bands from the worst to the best seed."""
     for agent, look in reversed(agents.items()):  # the first on top
-        episodes, curves = common_curves(select(rows, agent=agent))
-        if episodes.size == 0:
+        at, curves = common_curves(select(rows, agent=agent), over)
+        if at.size == 0:
             continue
-        _line(axes, episodes, np.median(curves, axis=0), look, markers=episodes.size == 1)
+        _line(axes, at, np.median(curves, axis=0), look, markers=at.size == 1)
         low, high = curves.min(axis=0), curves.max(axis=0)
-        if episodes.size == 1:
-            axes.vlines(episodes, low, high, color=look.colour, alpha=0.4, linewidth=3)
+        if at.size == 1:
+            axes.vlines(at, low, high, color=look.colour, alpha=0.4, linewidth=3)
         else:
-            axes.fill_between(episodes, low, high, color=look.colour, alpha=0.2, linewidth=0)
+            axes.fill_between(at, low, high, color=look.colour, alpha=0.2, linewidth=0)
     if not axes.lines:
         say_empty(axes)
     log_x_axis(axes)
     clean(axes)
 
 
-def common_curves(rows: Sequence[Row]) -> tuple[np.ndarray, np.ndarray]:
+def common_curves(rows: Sequence[Row], over: str = "episodes") -> tuple[np.ndarray, np.ndarray]:
     """The seeds' curves of one agent on the episodes that all of them cover.
 
     Returns log-spaced episodes (P,) and values (seeds, P), interpolated over log episodes as the
     picture shows them. A test before the first episode has no place there and is left out.
+    over: another condition that takes the place of episodes.
     """
-    rows = [row for row, after in zip(rows, column(rows, "episodes") > 0, strict=True) if after]
-    curves = []
-    for seed in _present(rows, "seed"):
-        of_seed = select(rows, seed=seed)
-        order = np.argsort(column(of_seed, "episodes"), kind="stable")
-        curves.append((np.log(column(of_seed, "episodes")[order]), column(of_seed, "value")[order]))
+    curves = [(np.log(at), values) for at, values in seed_curves(rows, over)]
     if not curves:
         return np.empty(0), np.empty((0, 0))
     first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)

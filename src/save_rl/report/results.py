@@ -85,6 +85,20 @@ def values(rows: Iterable[Row], **conditions: object) -> np.ndarray:
     return column(chosen, "value")[np.argsort(column(chosen, "seed"), kind="stable")]
 
 
+def seed_curves(rows: Sequence[Row], over: str = "episodes") -> list[tuple[np.ndarray, np.ndarray]]:
+    """Every seed's values over a condition, `(at, values)`, in its order; what is at 0 is left out.
+
+    Seeds come in order, too.
+    """
+    rows = [row for row, after in zip(rows, column(rows, over) > 0, strict=True) if after]
+    curves = []
+    for seed in np.unique(column(rows, "seed")):
+        of_seed = select(rows, seed=seed)
+        order = np.argsort(column(of_seed, over), kind="stable")
+        curves.append((column(of_seed, over)[order], column(of_seed, "value")[order]))
+    return curves
+
+
 def _to_cell(value: object) -> str:
     """A cell that `_from_cell` reads back; a truth value is written as 0 or 1."""
     if value is None:

@@ -1,0 +1,217 @@
+"""Figures 4, D.2 and D.3: SAVE and Q-learning on Marble Run, with an adaptive curriculum."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from save_rl.errors import require
+from save_rl.experiments.folder import check_scale, write_provenance
+from save_rl.experiments.marble_run_claims import main_rows, marble_run_claims
+from save_rl.experiments.runs import (
+    Metrics,
+    Tests,
+    begin,
+    check_agents,
+    check_choices,
+    read_tests,
+    thin,
+    train_and_test,
+    training_budget,
+)
+from save_rl.report.results import Row
+
+NAME = "marble-run"
+LEVELS = tuple(range(7))
+SCENES = 6  # in the gallery
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Every agent at every cost of glue, over seeds `0 … seeds-1`; each is a run of its own."""
+
+    seeds: int
+    episodes: int
+    test_episodes: int
+    costs: tuple[float, ...] = (0.0, 0.04)  # paper D.4
+    agents: tuple[str, ...] = ("save", "q-learning")
+    levels: tuple[int, ...] = LEVELS
+    budget: int = 10  # paper C.2
+    lanes: int = 64  # paper A, actors
+    epsilon_episodes: float = 1e4  # paper A.1
+    beta_episodes: float = 5e4  # paper C.1
+
+    def check(self) -> None:
+        check_agents(self.agents)
+        check_choices(self, ("costs", "agents", "levels"))
+        for cost in self.costs:
+            require(0 <= cost < float("inf"), "--costs", cost, "0 or more")
+        for level in self.levels:
+            require(level in LEVELS, "--levels", level, f"from 0 to {LEVELS[-1]}")
+        require(self.seeds >= 1, "--seeds", self.seeds, "at least 1")
+        require(self.test_episodes >= 1, "--test-episodes", self.test_episodes, "at least 1")
+        require(self.budget >= 1, "--budget", self.budget, "at least 1")
+        for agent in self.agents:
+            settings(self, self.costs[0], agent, 0).check()
+
+    def test_budgets(self, agent: str) -> tuple[int, ...]:
+        """Budgets of tests: that of training, and where it is 0 also that of the others."""
+        return tuple(dict.fromkeys((training_budget(agent, self.budget), self.budget)))
+
+
+SCALES = {
+    "smoke": Axes(
+        seeds=1, episodes=40, test_episodes=4, levels=(0, 6), budget=3, lanes=8,
+        epsilon_episodes=20, beta_episodes=40,
+    ),
+    "small": Axes(
+        seeds=3, episodes=20_000, test_episodes=100, lanes=128, epsilon_episodes=2e3,
+        beta_episodes=5e3,
+    ),
+    "paper": Axes(seeds=10, episodes=1_000_000, test_episodes=1000),  # paper C.2
+}  # fmt: skip
+
+
+def settings(axes: Axes, cost: float, agent: str, seed: int) -> Any:
+    """The training settings of one run; the curriculum of marble-run is adaptive."""
+    from save_rl.training.settings import TrainSettings
+
+    return TrainSettings(
+        env=NAME,
+        env_options={"sticky_penalty": cost},
+        agent=agent,
+        episodes=axes.episodes,
+        budget=axes.budget,
+        seeds=(seed,),
+        lanes=axes.lanes,
+        epsilon_episodes=axes.epsilon_episodes,
+        beta_episodes=axes.beta_episodes,
+    )
+
+
+def run_rows(conditions: Row, budget: int, metrics: Metrics, tests: dict[int, Tests]) -> list[Row]:
+    """Long-form rows of one run: its tests by level and budget, its rise and its learning curve.
+
+    conditions: experiment, agent, seed and cost. budget: of its searches while training.
+    """
+
+    def row(level: int | None, budget: int, episodes: float, metric: str, value: float) -> Row:
+        shared = {**conditions, "level": level, "budget": budget, "episodes": int(episodes)}
+        kept = {name: given for name, given in shared.items() if given is not None}
+        return {**kept, "metric": metric, "value": value}
+
+    trained = metrics[-1]["episodes"]
+    rows = [
+        row(level, tested, trained, "test_reward", float(returns.mean()))
+        for level, by_budget in tests.items()
+        for tested, returns in by_budget.items()
+    ]
+    reached = 0
+    for line in metrics:
+        at, level = line["episodes"], int(line["level"])
+        rises = range(reached + 1, level + 1)
+        rows += [row(rise, budget, at, "episodes_to_level", at) for rise in rises]
+        reached = max(reached, level)
+    rows.append(row(None, budget, trained, "final_level", reached))
+    curve = [(int(line["episodes"]), line) for line in metrics if "level_return" in line]
+    for episodes, line in thin(curve):
+        level = int(line["level"])
+        rows.append(row(level, budget, episodes, "level_reward", line["level_return"]))
+    return rows
+
+
+def gallery(
+    runs: Sequence[tuple[float, Path]], out: Path, level: int, budget: int, device: str
+) -> None:
+    """Draw what runs build on the same scenes of a level: a row of pictures per cost of glue.
+
+    runs: costs and folders.
+    """
+    from save_rl.envs.construction import Construction
+    from save_rl.evaluation import trained_player
+    from save_rl.players import play
+    from save_rl.report.pictures import caption, contact_sheet
+    from save_rl.watch import small_picture
+
+    rows = []
+    for cost, folder in runs:
+        sim = Construction(NAME, difficulty=level, curriculum_sample=False, sticky_penalty=cost)
+        player = trained_player(folder, sim, budget, device=device)
+        pictures = []
+        for seed in range(SCENES):
+            episode = play(sim, player, seed)
+            end = episode.states[-1]
+            solved = end.ending == "complete"
+            picture = small_picture(end, sim.roll(end).path if solved else None)
+            blocks = end.block_array
+            text = f"blocks {len(blocks)}   sticky {int(blocks[:, 1].sum())}   {end.ending}"
+            pictures.append(caption(picture, f"{text}   {episode.total:.2f}"))
+        rows.append((f"cost {cost:g}", pictures))
+    contact_sheet(rows, out)
+
+
+def run(
+    scale: str,
+    overrides: dict[str, Any],
+    out: Path,
+    resume: bool,
+    command: str,
+    device: str,
+    workers: int = -1,
+) -> list[Any]:
+    """Train and test everything, write the files; returns the claims."""
+    from save_rl.evaluation import evaluate_levels, level_table
+    from save_rl.report.claims import write_claims
+    from save_rl.report.panels import curve_panels, level_figure, progress_figure
+    from save_rl.report.results import column, select, write_results
+
+    check_scale(scale)
+    axes = replace(SCALES[scale], **overrides)
+    chosen = begin(NAME, axes, out, resume, device, workers, (NAME,))
+    started = time.monotonic()
+    rows: list[Row] = []
+    places = {"device": device, "workers": workers}
+    tables = {level_table(level): level for level in axes.levels}
+
+    def folder_of(cost: float, agent: str, seed: int) -> Path:
+        return out / "runs" / f"cost-{cost:g}" / f"{agent}-{seed}"
+
+    # Seeds outermost: what there is when a reproduction is stopped compares all agents.
+    cells = list(product(range(axes.seeds), axes.costs, axes.agents))
+    for number, (seed, cost, agent) in enumerate(cells, 1):
+        folder, budgets = folder_of(cost, agent, seed), axes.test_budgets(agent)
+
+        def read(table: Path, budgets: tuple[int, ...] = budgets) -> Tests | None:
+            return read_tests(table, budgets, axes.test_episodes)
+
+        def test(
+            missing: list[str], folder: Path = folder, budgets: tuple[int, ...] = budgets
+        ) -> None:
+            levels = [tables[table] for table in missing]
+            evaluate_levels(folder, levels, budgets, axes.test_episodes, **places)
+
+        metrics, tests = train_and_test(
+            settings(axes, cost, agent, seed), folder, list(tables), read, test,
+            label=f"{number}/{len(cells)} cost {cost:g}, {agent}, seed {seed}", **places,
+        )  # fmt: skip
+        conditions: Row = {"experiment": NAME, "agent": agent, "seed": seed, "sticky_cost": cost}
+        by_level = dict(zip(axes.levels, tests, strict=True))
+        rows += run_rows(conditions, training_budget(agent, axes.budget), metrics, by_level)
+        write_results(out / "results.csv", rows)
+    level_figure(main_rows(rows), out / "figure.png")
+    progress_figure(rows, out / "curves.png")
+    curve_panels(
+        rows, out / "rewards.png", metric="level_reward", y_label="Reward on the level reached",
+        by="sticky_cost",
+    )  # fmt: skip
+    if "save" in axes.agents:
+        first = select(rows, metric="final_level", agent="save", seed=0)
+        level = int(column(first, "value").min())
+        runs = [(cost, folder_of(cost, "save", 0)) for cost in axes.costs]
+        gallery(runs, out / "structures.png", level, axes.budget, device)
+    claims = marble_run_claims(rows, axes.budget)
+    write_claims(out / "claims.json", claims)
+    write_provenance(out, command, chosen.device_kind, started)
+    return claims

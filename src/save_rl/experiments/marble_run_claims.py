@@ -1,0 +1,83 @@
+"""What the paper says of Marble Run (section 4.3, D.7), tested on measured rows."""
+
+from collections.abc import Sequence
+
+from save_rl.experiments.construction_claims import AT_LEAST, Part, Sample, above, combined
+from save_rl.report.claims import Claim
+from save_rl.report.palette import label
+from save_rl.report.results import Row, column, select, values
+
+NEVER = {0.0: 6, 0.04: 5}
+"""By cost of glue, the level that the paper's Q-learning never makes it to."""
+_PAPER_EPISODES = 1_000_000
+_OURS = "Physics and preset are this project's."
+
+
+def main_rows(rows: Sequence[Row]) -> list[Row]:
+    """The tests that compare agents: those that search in training at its budget, others at 0."""
+    trained = {row["agent"]: row["budget"] for row in select(rows, metric="final_level")}
+    tests = select(rows, metric="test_reward")
+    return [row for row in tests if row["budget"] == trained[row["agent"]]]
+
+
+def _never(level: int, other: Sample, save: Sample, episodes: int) -> Part:
+    """Whether no seed of `other` reached a level, where training was long enough to tell."""
+    text, seeds = f"{other}, {save}", len(other.rewards)
+    if seeds < AT_LEAST:
+        return Part(text, seeds, None)
+    if other.rewards.max() >= level:
+        return Part(text, seeds, False)
+    if episodes >= _PAPER_EPISODES or (len(save.rewards) and save.median >= level):
+        return Part(text, seeds, True)
+    return Part(text, seeds, None, note=f"SAVE has not reached level {level} yet either.")
+
+
+def marble_run_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
+    """The claims of Figure 4 and D.2, D.3, per cost of glue; `budget` is that of training."""
+    claims = []
+    tests, ends = main_rows(rows), select(rows, metric="final_level")
+    for cost in dict.fromkeys(column(ends, "sticky_cost").tolist()):
+        episodes = int(column(select(ends, sticky_cost=cost), "episodes").min())
+        here = select(tests, sticky_cost=cost)
+        levels = sorted({int(level) for level in column(here, "level")})
+
+        def at(agent: str, level: int, here: list[Row] = here) -> Sample:
+            name = f"{label(agent)} on level {level}"
+            return Sample(name, values(here, agent=agent, level=level))
+
+        save, other = (
+            Sample(f"final level of {label(agent)}", values(ends, agent=agent, sticky_cost=cost))
+            for agent in ("save", "q-learning")
+        )
+
+        def claim(
+            id: str, text: str, where: str, parts: Sequence[Part], note: str = "",
+            cost: float = cost, episodes: int = episodes,
+        ) -> Claim:  # fmt: skip
+            return combined(
+                f"{id}-cost-{cost:g}", f"cost {cost:g}: {text}", where, parts, episodes=episodes,
+                budget=budget, note=f"{note} {_OURS}".strip(),
+            )  # fmt: skip
+
+        claims += [
+            claim(
+                "save-above-q-learning", "SAVE is above Q-learning without search on every level",
+                "section 4.3, Fig. 4a-b",
+                [above(at("save", level), at("q-learning", level)) for level in levels],
+                "Holds if it does on each of them; no correction for their number.",
+            ),
+            claim(
+                "save-reaches-higher", "SAVE gets to higher levels than Q-learning",
+                "section 4.3, D.7, Fig. D.3", [above(save, other)],
+            ),
+        ]  # fmt: skip
+        if cost in NEVER:
+            claims.append(
+                claim(
+                    "q-learning-stays-below",
+                    f"Q-learning never makes it to level {NEVER[cost]}",
+                    "D.7, Fig. D.3", [_never(NEVER[cost], other, save, episodes)],
+                    "Told once SAVE makes it there, or after 1e6 episodes.",
+                )
+            )  # fmt: skip
+    return claims

@@ -1,0 +1,44 @@
+"""Training and tests that take no time, for experiments that are made of runs."""
+
+import csv
+from types import SimpleNamespace
+
+from save_rl.training.run_directory import METRICS, RunDirectory
+
+
+def write_tests(path, returns):
+    """An `evaluation.csv` as `evaluate` writes it; `returns` by budget."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["budget", "episode", "return", "steps"])
+        for budget, values in returns.items():
+            writer.writerows([budget, i, value, 9] for i, value in enumerate(values))
+
+
+def made_up_training(monkeypatch, what, lines):
+    """Put training aside; returns what was asked for.
+
+    what: names a run, given its settings. lines: of its metrics, given its settings.
+    """
+    asked = SimpleNamespace(trained=[], tested=[], fail_after=None)
+
+    def train(chosen, folder, *, resume, device, workers, label):
+        if asked.fail_after is not None and len(asked.trained) == asked.fail_after:
+            raise KeyboardInterrupt
+        asked.trained.append((*what(chosen), resume))
+        assert (device, workers) == ("cpu", 0)
+        open_run = RunDirectory.resume if resume else RunDirectory.create
+        directory = open_run(folder, chosen, "a machine")
+        directory.cut_metrics(None)
+        empty = dict.fromkeys(METRICS, "") | {"seed": chosen.seeds[0]}
+        for line in lines(chosen):
+            directory.write_metrics([empty | {"env_steps": line["episodes"]} | line])
+        directory.close()
+
+    monkeypatch.setattr("save_rl.training.loop.train", train)
+    return asked
+
+
+def files(folder):
+    """The files of a folder, by name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
