@@ -61,7 +61,7 @@ def test_scenes_have_a_row_per_level(tmp_path):
         (lambda path: watch("covering", path / "x.png"),
          "--out: '{path}/x.png' is not possible; it must be a file that ends in .gif."),
         (lambda path: watch(str(path), path / "x.gif"),
-         "ENV: '{path}' is a folder; watch plays environments, not runs, so far."),
+         "ENV: '{path}' holds no run (config.json is missing)."),
         (lambda path: watch("covering", path / "x.gif", difficulty=9),
          "difficulty: 9 is no level of covering (paper); it must be a whole number from 0 to 2."),
         (lambda path: watch("tightrope", path / "x.gif", difficulty=1),

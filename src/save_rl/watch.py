@@ -8,10 +8,11 @@ import numpy as np
 
 from save_rl.envs import ENVIRONMENTS, make_simulator
 from save_rl.errors import InputError, require, unknown_name
-from save_rl.players import Episode, make_player, play
+from save_rl.players import Episode, Player, make_player, play
 from save_rl.report.pictures import caption, contact_sheet, save_gif
 from save_rl.types import Simulator
 
+_BUDGET = 50  # simulations per decision of a search that nothing was learned for
 _MARBLE_FRAMES = 24  # of one release, at most
 _SHEET_SIZE, _SHEET_COLUMNS = 256, 6
 _SKY = 7 / 16  # of a picture: above 6 m there is nothing in any scene
@@ -21,25 +22,47 @@ def watch(
     env: str,
     out: Path,
     *,
-    agent: str = "random",
+    agent: str | None = None,
     difficulty: int | str | None = None,
     seed: int = 0,
-    budget: int = 50,
+    budget: int | None = None,
     env_options: dict[str, Any] | None = None,
 ) -> Episode:
-    """Play one episode and write it as a GIF; return it."""
+    """Play one episode and write it as a GIF; return it.
+
+    env: an environment, played by `agent` ('random' unless it is given); or the folder of a run,
+    played by what it has learned, with the budget of its training unless one is given.
+    """
     require(out.suffix.lower() == ".gif", "--out", f"'{out}'", "a file that ends in .gif")
     require(seed >= 0, "--seed", seed, "0 or more")
+    options = {**_level_options(difficulty), **(env_options or {})}
     if Path(env).is_dir():
-        raise InputError(f"ENV: '{env}' is a folder; watch plays environments, not runs, so far.")
-    sim = make_simulator(env, seed, **_level_options(difficulty), **(env_options or {}))
+        sim, player = _run_player(env, agent, budget, options)
+    else:
+        sim = make_simulator(env, seed, **options)
+        player = make_player(agent or "random", sim, _BUDGET if budget is None else budget)
     if not hasattr(sim, "render"):
         raise InputError(f"ENV: '{env}' has no render(state), so there is nothing to watch.")
-    episode = play(sim, make_player(agent, sim, budget), seed)
+    episode = play(sim, player, seed)
     frames = list(_frames(sim, episode))
     out.parent.mkdir(parents=True, exist_ok=True)
     save_gif(frames, out, 0.5 if len(frames) < 60 else 0.08)
     return episode
+
+
+def _run_player(
+    run: str, agent: str | None, budget: int | None, options: dict[str, Any]
+) -> tuple[Simulator, Player]:
+    """The simulator of a run, and the first seed of the run as its player."""
+    from save_rl.evaluation import trained_player
+    from save_rl.training.run_directory import read_settings
+
+    settings = read_settings(Path(run), "ENV")
+    if agent is not None:
+        raise InputError(f"--agent: '{run}' is a run and plays itself; leave --agent out.")
+    sim = make_simulator(settings.env, settings.seeds[0], **{**settings.env_options, **options})
+    chosen = max(settings.budget, 1) if budget is None else budget
+    return sim, trained_player(run, sim, chosen)
 
 
 def _level_options(difficulty: int | str | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from save_rl.learning import host_replay
 from save_rl.players import play
 from save_rl.training.host import Program, Updates
 from save_rl.training.settings import TrainSettings
+from save_rl.watch import watch
 from tests.training.levels import Stairs
 
 LANES = 8
@@ -218,3 +219,11 @@ def test_updates_do_not_depend_on_the_pieces_they_are_made_in():
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
     before, after = jax.tree.leaves(state.learner.params), jax.tree.leaves(learners[0].params)
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_run_plays_itself(adaptive, tmp_path):
+    result, _ = adaptive
+    with pytest.raises(InputError, match="is a run and plays itself; leave --agent out"):
+        watch(str(result.path), tmp_path / "x.gif", agent="random")
+    with pytest.raises(InputError, match="nothing to watch"):
+        watch(str(result.path), tmp_path / "x.gif")  # it has been loaded, and has no pictures

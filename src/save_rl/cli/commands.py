@@ -145,20 +145,21 @@ class Demo:
 
 @dataclass(frozen=True)
 class Watch:
-    """Play one episode of an environment and write it as an animation."""
+    """Play one episode of an environment, or with a trained run, and write it as an animation."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
-    """An environment with pictures (see save-rl envs), or package.module:factory."""
+    """An environment with pictures (see save-rl envs), package.module:factory, or a run."""
     out: Path
     """The GIF to write."""
-    agent: str = "random"
-    """random, scripted (silhouette, covering, marble-run) or uct."""
+    agent: str | None = None
+    """random (the default), scripted (silhouette, covering, marble-run) or uct; a run plays
+    itself."""
     difficulty: str | None = None
     """Level of the episode; default drawn from all levels."""
     seed: int = 0
     """Draws the episode and the agent's choices."""
-    budget: int = 50
-    """Simulations per decision of uct."""
+    budget: int | None = None
+    """Simulations per decision: default 50 for uct, what it trained with for a run."""
     env_options: tuple[str, ...] = ()
     """Options of the environment, as name=value."""
 
