@@ -106,7 +106,7 @@ def test_the_list_of_commands(page):
         "• evaluate Test a run at several search budgets; writes evaluation.csv into its folder. "
         "• reproduce Reproduce a figure of the paper: results.csv, figure.png and claims.json. "
         "• bench Measure throughput on this machine. "
-        "• watch Play one episode of an environment and write it as an animation. "
+        "• watch Play one episode of an environment or of a run and write it as an animation. "
         "• check Test whether a simulator keeps its promises, and say in words what is wrong. "
         "• demo A minute of SAVE on Tightrope: live progress, a table, a picture. "
         "• envs List the environments, or show scenes of one. "

@@ -145,7 +145,7 @@ class Demo:
 
 @dataclass(frozen=True)
 class Watch:
-    """Play one episode of an environment, or with a trained run, and write it as an animation."""
+    """Play one episode of an environment or of a run and write it as an animation."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """An environment with pictures (see save-rl envs), package.module:factory, or a run."""
