@@ -165,8 +165,8 @@ def _case(program: Any, settings: TrainSettings, seconds: float) -> dict[str, An
     shares = {name: (spent - before[name]) / total for name, spent in clocks.seconds.items()}
     shares["rest"] = 1 - sum(shares.values())
 
-    def rate(name: str) -> int:
-        return round(float((getattr(done, name) - getattr(made, name))[0]) / total)
+    def rate(name: str) -> float:
+        return round(float((getattr(done, name) - getattr(made, name))[0]) / total, 1)
 
     return {
         "agent": settings.agent,
