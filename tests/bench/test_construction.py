@@ -1,9 +1,12 @@
 """What `bench train --env covering` reports."""
 
+import pytest
+
 from save_rl.bench.construction import bench_graph, bench_host_train
 from save_rl.training.devices import select_device
 
 
+@pytest.mark.slow
 def test_a_short_measurement_has_every_figure(monkeypatch):
     monkeypatch.setattr("save_rl.bench.construction.bench_graph", lambda *_, **__: {"nodes": 32})
     monkeypatch.setattr("save_rl.bench.construction._WARM_UP", 1)

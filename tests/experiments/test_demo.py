@@ -16,6 +16,7 @@ def two_budgets(monkeypatch):
     monkeypatch.setattr(demo, "AGENTS", AGENTS)
 
 
+@pytest.mark.slow
 def test_it_works_twice_in_the_same_folder(tmp_path, capsys):
     out = tmp_path / "demo"
     tables = []

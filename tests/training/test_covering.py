@@ -16,15 +16,15 @@ def random_returns(env, episodes):
 def test_a_short_run_on_covering_gets_better_than_its_start_and_than_chance(tmp_path):
     out = tmp_path / "run"
     save_rl.train(
-        "covering", out=out, agent="save", env_options={"difficulty": 0}, steps=512, lanes=16,
-        budget=5, epsilon_episodes=150, beta_episodes=400, learning_rate=1e-3, chunk=8,
+        "covering", out=out, agent="save", env_options={"difficulty": 0}, steps=448, lanes=16,
+        budget=4, epsilon_episodes=150, beta_episodes=400, learning_rate=1e-3, chunk=8,
         progress=False,
     )  # fmt: skip
     with (out / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["level"] for row in rows} == {"0"}
     first = float(rows[0]["return_mean"])
-    (tested,) = save_rl.evaluate(out, (5,), 32)
+    (tested,) = save_rl.evaluate(out, (4,), 32)
     chance = random_returns(save_rl.make("covering", difficulty=0), 100)
     error = np.hypot(chance.std() / 10, tested.returns.std() / np.sqrt(32))
     assert tested.returns.mean() > chance.mean() + 4 * error
