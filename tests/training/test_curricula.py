@@ -124,7 +124,9 @@ def adaptive(tmp_path_factory):
         "curriculum": "adaptive", "env_options": {"hardest": 1}, "progress": False, "workers": 0,
         "checkpoint_seconds": 0,
     }  # fmt: skip
-    return save_rl.train(STAIRS, out=out, **run), run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("save_rl.training.loop.ENOUGH_EPISODES", 1)  # so that every line counts
+        return save_rl.train(STAIRS, out=out, **run), run
 
 
 def test_the_best_parameters_on_the_highest_level_are_kept(adaptive):
@@ -137,6 +139,13 @@ def test_the_best_parameters_on_the_highest_level_are_kept(adaptive):
         expected = max((int(row["level"]), float(row["level_return"])) for row in mine)
         assert (level, mean) == pytest.approx(expected)
     assert {row["level"] for row in rows} == {"0", "1"}
+
+
+def test_few_episodes_make_nothing_the_best(adaptive, tmp_path, monkeypatch):
+    monkeypatch.setattr("save_rl.training.loop.ENOUGH_EPISODES", 10**6)
+    _, run = adaptive
+    save_rl.train(STAIRS, out=tmp_path / "run", **{**run, "episodes": 60})
+    assert not (tmp_path / "run" / "best").exists()
 
 
 def test_tests_play_the_level_they_are_asked_for(adaptive):

@@ -24,6 +24,7 @@ from save_rl.training.run_directory import RunDirectory
 from save_rl.training.settings import TrainSettings
 
 Program = device_loop.Program | host.Program
+ENOUGH_EPISODES = 20  # of a level, for their mean return to make parameters the best
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,12 @@ class _Run:
         params = self.program.params(self.state)
         self._best_params = self._best_params or list(params)
         better = False
+        played = self.program.counters(self.state).stats.level_episodes
         for row in rows:
             i = self.settings.seeds.index(row["seed"])
-            if row["level_return"] != "" and (row["level"], row["level_return"]) > self._best[i]:
-                self._best[i], self._best_params[i] = (row["level"], row["level_return"]), params[i]
+            score = (row["level"], row["level_return"])
+            if played[i] >= ENOUGH_EPISODES and score > self._best[i]:
+                self._best[i], self._best_params[i] = score, params[i]
                 better = True
         if better:
             manifest = {"scores": self._best}
