@@ -13,7 +13,8 @@ from save_rl.errors import InputError
 from save_rl.evaluation import evaluate_levels, level_table, trained_player
 from save_rl.learning import host_replay
 from save_rl.players import play
-from save_rl.training.host import Program, Updates
+from save_rl.training.host import Program
+from save_rl.training.host_network import Updates
 from save_rl.training.settings import TrainSettings
 from save_rl.watch import watch
 from tests.training.levels import Stairs

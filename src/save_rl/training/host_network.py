@@ -1,0 +1,159 @@
+"""The network of an agent whose simulators live on the host: asked by its searches, and updated.
+
+Both hand NumPy arrays to the device and wait as late as they can, so that updates run while the
+simulators work (`training.host` says in which order).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from save_rl.agents import Agent
+from save_rl.learning.replay import Transition
+from save_rl.networks import trim
+from save_rl.search.simulators import Evaluate
+from save_rl.training.acting import judge
+from save_rl.training.learner import Learner, Learning
+
+_SMALLEST_BATCH = 8
+
+
+class Network:
+    """The agent's network as a function of NumPy arrays.
+
+    Batches are padded to a few sizes, so that it is compiled for these alone; on a GPU, where
+    compiling takes long and padding costs little, to the largest so far. `meanwhile` is called
+    whenever it has been asked something, before the answer is waited for.
+    """
+
+    def __init__(self, agent: Agent, learning: Learning, actions: int, options: dict[str, str]):
+        structure = jax.tree.structure(
+            jax.eval_shape(learning.initial, jax.random.PRNGKey(0)).params
+        )
+
+        def evaluate(leaves: list[Any], observation: Any, packed: Any) -> Any:
+            head, value = learning.network(jax.tree.unflatten(structure, leaves))(observation)
+            return judge(agent, head, value, unpack(packed, actions))
+
+        (device,) = jnp.zeros(()).devices()
+        # A GPU writes what it found into memory of the host that it can reach by itself.
+        to = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
+        self._compiled = (
+            jax.jit(evaluate, compiler_options=options, out_shardings=to)
+            if options
+            else jax.jit(evaluate)
+        )
+        self._one_size, self._largest = bool(options), _SMALLEST_BATCH
+        self.meanwhile: Callable[[], None] | None = None
+
+    def with_params(self, params: Any) -> Evaluate:
+        """What states are worth under these parameters."""
+        leaves = [jnp.asarray(x) for x in jax.tree.leaves(params)]  # to the device once
+
+        def evaluate(observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            lanes = len(mask)
+            size = max(_SMALLEST_BATCH, 1 << (lanes - 1).bit_length())
+            if self._one_size:
+                size = self._largest = max(size, self._largest)
+            else:
+                observation = trim(observation)
+
+            def pad(x: np.ndarray, value: Any = 0) -> np.ndarray:
+                if size == lanes:
+                    return x
+                return np.concatenate([x, np.full((size - lanes, *x.shape[1:]), value, x.dtype)])
+
+            packed = pad(np.packbits(mask, -1), 255)
+            found = self.ask(leaves, jax.tree.map(pad, observation), packed)
+            if self.meanwhile is not None:
+                self.meanwhile()
+            return self.answer(found)
+
+        return evaluate
+
+    def ask(self, leaves: list[Any], observation: Any, packed: np.ndarray) -> Any:
+        """Hand a batch to the device."""
+        found = self._compiled(leaves, observation, packed)
+        for x in found:
+            x.copy_to_host_async()
+        return found
+
+    def answer(self, found: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Wait for what was asked."""
+        prior, value = found
+        return np.asarray(prior), np.asarray(value)
+
+
+def unpack(packed: Any, actions: int) -> Any:
+    """Masks `[..., actions]` from their bits; of width 0 where there are none."""
+    return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
+
+
+class Updates:
+    """The updates of a lock-step, handed to the device in pieces.
+
+    pieces: how many; 1 makes all updates in one compiled call. `begin`, then `go_on` at any time,
+    then `finish`; none of them waits for the device.
+    """
+
+    def __init__(self, learning: Learning, actions: int, pieces: int, options: dict[str, str]):
+        self._learning, self._pieces, self._turn = learning, pieces, pieces
+        self._one_size = bool(options)
+        self.losses: list[Any] = []  # sums of both terms, per piece
+        size = learning.settings.updates_per_step // pieces
+        example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0))
+        # Modules are slow to take apart; lists of arrays are not.
+        self._structure = jax.tree.structure((example.params, example.optimiser))
+        of_params = jax.tree.structure(example.params)
+
+        def targets(leaves: list[Any], batches: Transition, returns: Any, finished: Any) -> Any:
+            batches = batches._replace(next_mask=unpack(batches.next_mask, actions))
+            target = jax.tree.unflatten(of_params, leaves)
+            return learning.targets(target, batches, returns, finished)
+
+        def descend(leaves: list[Any], batches: Any, aims: Any, episodes: Any, turn: Any) -> Any:
+            part, *aims = jax.tree.map(
+                lambda x: jax.lax.dynamic_slice_in_dim(x, turn * size, size), (batches, *aims)
+            )
+            part = part._replace(mask=unpack(part.mask, actions))
+            params, optimiser = jax.tree.unflatten(self._structure, leaves)
+            params, optimiser, terms = learning.descend(
+                params, optimiser, part, aims[0], aims[1], episodes
+            )
+            return jax.tree.leaves((params, optimiser)), terms
+
+        self._targets = jax.jit(targets, compiler_options=options or None)
+        self._descend = jax.jit(descend, compiler_options=options or None)
+
+    def begin(self, learner: Learner, sampled: Any, episodes: Any) -> None:
+        """sampled: as `host_replay.sample` gives it."""
+        batches, returns, finished = sampled
+        if not self._one_size:
+            now, after = trim(batches.observation), trim(batches.next_observation)
+            batches = batches._replace(observation=now, next_observation=after)
+        batches, returns, finished = jax.device_put((batches, returns, finished))
+        self._aims = self._targets(jax.tree.leaves(learner.target), batches, returns, finished)
+        self._batches, self._episodes = batches, np.float32(episodes)
+        self._target = learner.target
+        self._leaves = jax.tree.leaves((learner.params, learner.optimiser))
+        self._turn = 0
+
+    def go_on(self) -> None:
+        """Hand the next piece over, if one is left."""
+        if self._turn < self._pieces:
+            self._leaves, terms = self._descend(
+                self._leaves, self._batches, self._aims, self._episodes, self._turn
+            )
+            self.losses.append(terms)
+            self._turn += 1
+
+    def finish(self, step: int) -> Learner:
+        """The learner after what is left of lock-step `step`."""
+        while self._turn < self._pieces:
+            self.go_on()
+        params, optimiser = jax.tree.unflatten(self._structure, self._leaves)
+        copies = self._learning.copies_target(step)
+        return Learner(params, params if copies else self._target, optimiser)
