@@ -15,7 +15,7 @@ from save_rl.types import Simulator
 _BUDGET = 50  # simulations per decision of a search that nothing was learned for
 _MARBLE_FRAMES = 24  # of one release, at most
 _SHEET_SIZE, _SHEET_COLUMNS = 256, 6
-_SKY = 7 / 16  # of a picture: above 6 m there is nothing in any scene
+SKY = 7 / 16  # of a picture: above 6 m there is nothing in any scene
 
 
 def watch(
@@ -44,7 +44,7 @@ def watch(
     if not hasattr(sim, "render"):
         raise InputError(f"ENV: '{env}' has no render(state), so there is nothing to watch.")
     episode = play(sim, player, seed)
-    frames = list(_frames(sim, episode))
+    frames = list(all_frames(sim, episode))
     out.parent.mkdir(parents=True, exist_ok=True)
     save_gif(frames, out, 0.5 if len(frames) < 60 else 0.08)
     return episode
@@ -70,7 +70,7 @@ def _level_options(difficulty: int | str | None) -> dict[str, Any]:
     return {} if difficulty is None else {"difficulty": difficulty, "curriculum_sample": False}
 
 
-def _frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
+def all_frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
     draw: Any = sim.render  # pyright: ignore[reportAttributeAccessIssue]
     scene = getattr(episode.states[0], "scene", None)
     title = f"{scene.task}, level {scene.level}" if scene is not None else "start"
@@ -102,7 +102,7 @@ def small_picture(state: Any, path: np.ndarray | None = None) -> np.ndarray:
     """A state of Construction for sheets, without the empty sky; path: the marble's."""
     from save_rl.envs.construction.drawing import draw
 
-    return draw(state, _SHEET_SIZE, path=path)[round(_SKY * _SHEET_SIZE) :]
+    return draw(state, _SHEET_SIZE, path=path)[round(SKY * _SHEET_SIZE) :]
 
 
 def scenes(env: str, out: Path, *, preset: str = "paper", seed: int = 0) -> None:

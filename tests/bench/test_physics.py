@@ -9,10 +9,12 @@ from save_rl.envs.construction import Construction
 
 def test_a_small_run_has_every_figure():
     report = physics.bench_physics(count=3, repeats=1)
+    assert report["engine"] in ("compiled", "python")
     assert [case["blocks"] for case in report["cases"]] == [0, 5, 10, 15, 25]
     for case in report["cases"]:
         assert min(case["placements_per_second"].values()) > 0
         assert case["added_by_our_layer"].endswith("%")
+        assert case["speedup"] > 0
     for value in report["milliseconds"].values():
         assert 0 < value["median"] <= value["worst"]
 

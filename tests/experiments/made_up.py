@@ -15,6 +15,19 @@ def write_tests(path, returns):
             writer.writerows([budget, i, value, 9] for i, value in enumerate(values))
 
 
+def open_run(folder, chosen, resume):
+    """The folder of a run, without metrics."""
+    directory = (RunDirectory.resume if resume else RunDirectory.create)(folder, chosen, "here")
+    directory.cut_metrics(None)
+    return directory
+
+
+def write_line(directory, chosen, **line):
+    """A line of metrics that is empty where nothing is said."""
+    empty = dict.fromkeys(METRICS, "") | {"seed": chosen.seeds[0]}
+    directory.write_metrics([empty | {"env_steps": line["episodes"]} | line])
+
+
 def made_up_training(monkeypatch, what, lines):
     """Put training aside; returns what was asked for.
 
@@ -27,12 +40,9 @@ def made_up_training(monkeypatch, what, lines):
             raise KeyboardInterrupt
         asked.trained.append((*what(chosen), resume))
         assert (device, workers) == ("cpu", 0)
-        open_run = RunDirectory.resume if resume else RunDirectory.create
-        directory = open_run(folder, chosen, "a machine")
-        directory.cut_metrics(None)
-        empty = dict.fromkeys(METRICS, "") | {"seed": chosen.seeds[0]}
+        directory = open_run(folder, chosen, resume)
         for line in lines(chosen):
-            directory.write_metrics([empty | {"env_steps": line["episodes"]} | line])
+            write_line(directory, chosen, **line)
         directory.close()
 
     monkeypatch.setattr("save_rl.training.loop.train", train)

@@ -4,21 +4,26 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from save_rl.errors import InputError, MissingExtra
 from save_rl.experiments.construction import (
     PUBLISHED,
+    REST_FRAMES,
     STUDIES,
     TASKS,
+    pictures,
     run,
     run_rows,
     settings,
 )
 from save_rl.experiments.runs import read_tests, thin
+from save_rl.players import make_player
 from save_rl.report.results import read_results, values
 from tests.experiments.made_up import files, made_up_training, write_tests
 
@@ -34,6 +39,7 @@ def test_the_papers_scale_is_the_papers():
     assert (axes.seeds, axes.episodes, axes.test_episodes) == (10, 1_000_000, 10_000)
     assert (axes.budget, axes.budgets, axes.lanes) == (10, (0, 5, 10, 20, 50), 64)
     assert (axes.epsilon_episodes, axes.beta_episodes) == (1e4, 5e4)
+    assert (axes.uct_budget, axes.uct_episodes) == (1000, 100)
     other = ABLATIONS["paper"]
     variants = ("save-l2", "save-no-q-learning", "save-puct")
     assert other.agents == ("save", "save-no-amortization", *variants)
@@ -49,6 +55,8 @@ def test_smaller_scales_anneal_within_their_training(name):
     assert (small.episodes, small.epsilon_episodes, small.beta_episodes) == (10_000, 2000, 5000)
     assert small.tasks == scales["paper"].tasks
     assert small.budgets == scales["paper"].budgets
+    assert small.uct_budget == scales["paper"].uct_budget
+    assert small.uct_episodes == 50
     assert (smoke.tasks, smoke.budgets, smoke.uct_budget) == (("covering",), (0, 3), 0)
     assert (smoke.lanes, smoke.seeds, smoke.test_episodes) == (8, 1, 4)
     for axes in scales.values():
@@ -227,7 +235,13 @@ def made_up(monkeypatch):
         write_tests(out or folder / "evaluation.csv", returns)
         return [SimpleNamespace(budget=b, returns=np.array([x])) for b, x in returns.items()]
 
+    def draw(axes, out, device):
+        asked.drawn.append((axes.tasks, device))
+        (out / "gallery.png").write_bytes(b"a picture")
+
+    asked.drawn = []
     monkeypatch.setattr("save_rl.evaluation.evaluate", evaluate)
+    monkeypatch.setattr("save_rl.experiments.construction.pictures", draw)
     return asked
 
 
@@ -249,9 +263,10 @@ def test_a_reproduction_leaves_everything_a_reader_needs(made_up, tmp_path):
     assert [(*asked, False) for asked in RUNS] == made_up.trained
     assert made_up.tested == RUNS
     assert {path.name for path in out.iterdir()} == {
-        "experiment.json", "results.csv", "figure.png", "curves.png", "claims.json",
+        "experiment.json", "results.csv", "figure.png", "curves.png", "gallery.png", "claims.json",
         "provenance.json", "runs",
     }  # fmt: skip
+    assert made_up.drawn == [(("covering", "connecting"), "cpu")]
     for task, agent, seed in RUNS:
         assert (out / "runs" / task / f"{agent}-{seed}" / "config.json").exists()
     rows = read_results(out / "results.csv")
@@ -350,6 +365,14 @@ def test_uct_searches_with_the_networks_of_q_learning(made_up, tmp_path):
     assert made_up.tested == []
 
 
+def test_uct_is_left_out_where_nobody_learns_by_q_learning(made_up, tmp_path):
+    out = tmp_path / "out"
+    changed = {"tasks": ("covering",), "agents": ("save",), "seeds": 1, "test_episodes": 2}
+    run("construction", "small", changed, out, False, "", "cpu", 0)
+    assert made_up.tested == [("covering", "save", 0)]
+    assert json.loads((out / "experiment.json").read_text())["axes"]["uct_budget"] == 0
+
+
 def test_efficiency_compares_at_equal_interactions(made_up, tmp_path):
     out = tmp_path / "out"
     changed = {"seeds": 3, "budgets": (0, 3)}
@@ -363,10 +386,92 @@ def test_efficiency_compares_at_equal_interactions(made_up, tmp_path):
     assert "SAVE after 40 steps: 2.00 [2.00, 2.00]" in claim.measured
     before = files(out)
     assert before["figure.png"] != before["curves.png"]
+    assert made_up.drawn == []
     made_up.trained.clear()
     run(name, "smoke", changed, out, True, "save-rl …", "cpu", 0)
     assert made_up.trained == []
     assert files(out)["results.csv"] == before["results.csv"]
+
+
+@pytest.fixture
+def players(monkeypatch):
+    """Agents that build by a script, or at random; returns who was asked for."""
+    asked = []
+
+    def builder(folder, sim, budget, *, device):
+        level = sim.curriculum_sample, sim.difficulty
+        asked.append((f"{folder.parent.name}/{folder.name}", sim.name, *level, budget, device))
+        return make_player("scripted" if folder.name == "save-0" else "random", sim)
+
+    monkeypatch.setattr("save_rl.evaluation.trained_player", builder)
+    monkeypatch.setattr("save_rl.experiments.runs.SCENES", 2)
+    monkeypatch.setattr("save_rl.experiments.construction.ANIMATED", 1)
+    return asked
+
+
+def test_pictures_show_what_agents_build(players, tmp_path):
+    agents = ("save", "save-puct", "q-learning")
+    axes = replace(MAIN["smoke"], tasks=("covering", "silhouette"), agents=agents)
+    pictures(axes, tmp_path, "cpu")
+    assert players == [  # all but save-puct, which does not search from Q-values
+        ("covering/save-0", "covering", False, 2, 3, "cpu"),
+        ("covering/q-learning-0", "covering", False, 2, 3, "cpu"),
+        ("silhouette/save-0", "silhouette", False, 7, 3, "cpu"),
+        ("silhouette/q-learning-0", "silhouette", False, 7, 3, "cpu"),
+    ]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "gallery.png", "covering.gif", "silhouette.gif",
+    }  # fmt: skip
+    with Image.open(tmp_path / "gallery.png") as sheet:
+        assert sheet.size[0] > 2 * 256
+        assert sheet.size[1] > 4 * 144
+    for task in axes.tasks:
+        with Image.open(tmp_path / f"{task}.gif") as animation:
+            assert animation.size[0] == 480
+            assert animation.n_frames >= 5
+        assert (tmp_path / f"{task}.gif").stat().st_size < 1_500_000
+
+
+def test_pictures_of_a_task_have_the_same_scenes_and_rest_at_the_end(players, monkeypatch):
+    drawn, sheets, animations = [], [], {}
+
+    def draw(state, path=None):
+        drawn.append(state)
+        return np.zeros((144, 256, 3), np.uint8)
+
+    monkeypatch.setattr("save_rl.watch.small_picture", draw)
+    monkeypatch.setattr(
+        "save_rl.report.pictures.contact_sheet", lambda *given: sheets.append(given)
+    )
+    monkeypatch.setattr(
+        "save_rl.report.pictures.save_gif",
+        lambda frames, out, seconds: animations.update({out.name: frames}),
+    )
+    axes = replace(MAIN["smoke"], agents=("save", "q-learning"), budget=0)
+    pictures(axes, Path("out"), "cpu")
+    assert [asked[4] for asked in players] == [1, 1]  # a player has to search
+    ((rows, out),) = sheets
+    assert out == Path("out/gallery.png")
+    assert [(label, len(row)) for label, row in rows] == [
+        ("covering\nSAVE", 2), ("covering\nQ-learning", 2),
+    ]  # fmt: skip
+    save, other = drawn[:2], drawn[2:]
+    assert [end.scene for end in save] == [end.scene for end in other]
+    assert save[0].scene != save[1].scene
+    assert all(end.ending for end in drawn)
+    assert list(animations) == ["covering.gif"]
+    frames = animations["covering.gif"]
+    assert len(frames) == 1 + save[0].steps + REST_FRAMES  # of the first scene
+    rest = frames[-1 - REST_FRAMES :]
+    assert all((frame == rest[0]).all() for frame in rest)
+    assert (frames[-2 - REST_FRAMES] != rest[0]).any()
+
+
+def test_there_are_no_pictures_without_agents_that_can_play(players, tmp_path):
+    axes = replace(MAIN["smoke"], agents=("save-puct",))
+    pictures(axes, tmp_path, "cpu")
+    pictures(replace(axes, agents=("q-learning",)), tmp_path, "cpu")
+    assert [path.name for path in tmp_path.iterdir()] == ["gallery.png"]  # animations are of SAVE
 
 
 @pytest.mark.slow
@@ -385,6 +490,7 @@ def test_a_smoke_reproduction_trains_and_tests_for_real(name, tmp_path):
         assert lines[3].mean() == values(rows, agent=agent, budget=3, metric="test_reward")[0]
     assert {row["metric"] for row in rows} >= {"train_reward", "test_reward"}
     before = files(out)
+    assert ("gallery.png" in before) == ("covering.gif" in before) == (name == "construction")
     run(name, "smoke", {}, out, True, "", "cpu")
-    for kept in ("results.csv", "figure.png", "curves.png", "claims.json"):
-        assert files(out)[kept] == before[kept]
+    assert before.pop("provenance.json")
+    assert before.items() <= files(out).items()

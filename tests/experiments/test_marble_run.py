@@ -236,7 +236,7 @@ def test_the_gallery_shows_what_is_built(monkeypatch, tmp_path):
         return make_player("scripted", sim)
 
     monkeypatch.setattr("save_rl.evaluation.trained_player", builder)
-    monkeypatch.setattr("save_rl.experiments.marble_run.SCENES", 2)
+    monkeypatch.setattr("save_rl.experiments.runs.SCENES", 2)
     out = tmp_path / "structures.png"
     gallery([(0.0, tmp_path / "a"), (0.04, tmp_path / "b")], out, 1, 10, "cpu")
     assert asked == [("a", 0.0, 1, 10, "cpu"), ("b", 0.04, 1, 10, "cpu")]

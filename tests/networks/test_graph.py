@@ -228,7 +228,7 @@ def test_trim_keeps_every_node_in_use(data, full, lead, seed):
     if data.draw(st.booleans()):
         used &= rng.random(used.shape) < 0.5  # holes
     observation = make_observation(rng, used)
-    cut = trim(observation)
+    (cut,) = trim(observation)
     size = cut["node_mask"].shape[-1]
     assert set(cut) == {"nodes", "node_mask"}
     assert cut["nodes"].shape == (*lead, size, FEATURES)
@@ -239,7 +239,7 @@ def test_trim_keeps_every_node_in_use(data, full, lead, seed):
     needed = np.max(np.flatnonzero(used.reshape(-1, full).any(0)), initial=-1) + 1
     assert size < needed + 2 * BUCKET
     for key in observation:  # also through the door for all observations
-        np.testing.assert_array_equal(networks.trim(observation)[key], cut[key])
+        np.testing.assert_array_equal(networks.trim(observation)[0][key], cut[key])
 
 
 @pytest.mark.parametrize("full", [1, 7, 8, 9, 16, 17, 41])
@@ -247,25 +247,38 @@ def test_trim_leaves_few_sizes(full):
     nodes = np.zeros((2, full, 1), np.float32)
     left = set()
     for count in range(full + 1):
-        cut = trim({"nodes": nodes, "node_mask": first_nodes([count, count // 2], full)})
+        (cut,) = trim({"nodes": nodes, "node_mask": first_nodes([count, count // 2], full)})
         left.add(cut["node_mask"].shape[-1])
     assert max(left) == full
     assert len(left) <= max(1, full // BUCKET)
 
 
+@pytest.mark.parametrize(
+    ("counts", "gpu", "size"),
+    [((3, 9), False, 16), ((9, 3), False, 16), ((3, 9), True, 32), ((33, 3), True, 42)],
+)
+def test_observations_are_trimmed_alike(counts, gpu, size):
+    nodes = np.zeros((1, 42, 1), np.float32)
+    seen = [{"nodes": nodes, "node_mask": first_nodes([count], 42)} for count in counts]
+    for cut, count in zip(networks.trim(*seen, gpu=gpu), counts, strict=True):
+        assert cut["nodes"].shape == (1, size, 1)
+        assert cut["node_mask"].shape == (1, size)
+        assert cut["node_mask"].sum() == count
+
+
 def test_other_observations_are_not_trimmed():
     for observation in (np.zeros((2, 3)), {"nodes": np.zeros((2, 3)), "other": np.zeros(2)}):
-        assert networks.trim(observation) is observation
+        assert networks.trim(observation)[0] is observation
 
 
 @pytest.mark.parametrize("senders", [7, 18])
-@pytest.mark.parametrize("most", [8, 9])
-def test_trimmed_observations_give_the_same_numbers(senders, most):
+@pytest.mark.parametrize(("most", "size"), [(8, 8), (9, 16), (17, 18)])
+def test_trimmed_observations_give_the_same_numbers(senders, most, size):
     network = make_network(18, senders, value_head=True)
     used = first_nodes([most, 2], 18)
     observation = make_observation(np.random.default_rng(6), used)
-    cut = trim(observation)
-    assert cut["nodes"].shape[1] == (8 if most <= 8 else 18)
+    (cut,) = trim(observation)
+    assert cut["nodes"].shape[1] == size
     head, value = call(network, observation)
     cut_head, cut_value = call(network, cut)
     assert cut_head.shape == head.shape
@@ -368,7 +381,7 @@ def test_covering():
     assert num_actions(network) == env.num_actions
     batch = {k: v[None] for k, v in observation.items()}
     head, _ = call(network, batch)
-    short, _ = call(network, trim(batch))
+    short, _ = call(network, trim(batch)[0])
     allowed = env.action_mask(state)
     assert head.shape == short.shape == (1, env.num_actions)
     assert not np.any(allowed & ~existing(batch["node_mask"], network)[0])

@@ -131,6 +131,20 @@ def test_a_sheet_grows_with_its_rows_columns_and_labels(tmp_path):
     wider, same_height = size("mixed_height_targets", 1, 1) - one
     assert wider > 50
     assert same_height == 0
+    assert tuple(size("level 0\nx", 1, 1)) == tuple(one)  # lines are below each other
+
+
+def test_the_lines_of_a_label_end_at_its_right(tmp_path):
+    picture = np.full((128, 128, 3), 255, np.uint8)
+    contact_sheet([("WWWWWW\nW", [picture])], tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as image:
+        label = np.array(image)[24:152, : image.size[0] - 24 - 128 - 4].min(-1) < 128
+    dark = np.flatnonzero(label.any(1))
+    upper, lower = label[: dark[len(dark) // 2]], label[dark[len(dark) // 2] :]
+    (first, last), (second, end) = (np.flatnonzero(part.any(0))[[0, -1]] for part in (upper, lower))
+    assert first < second
+    assert abs(last - end) <= 2
+    assert abs(dark.mean() - 64) < 6  # beside the middle of the picture
 
 
 def test_nothing_is_not_saved(tmp_path):

@@ -1,8 +1,8 @@
-"""Settled placements per second, next to a bare Box2D loop that does the same work.
+"""Settled placements per second: compiled, in Python, and in a bare Box2D loop.
 
-The bare loop builds the world from lists it is handed, restores impulses, drops the block, steps
-until nothing moves and reads poses and impulses back: no actions, no overlap test, no scores, no
-states. Glue is left out on both sides.
+The bare loop does the same work in Python. It builds the world from lists it is handed, restores
+impulses, drops the block, steps until nothing moves and reads poses and impulses back: no actions,
+no overlap test, no scores, no states. Glue is left out everywhere.
 """
 
 import platform
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.envs.construction import Construction, State, engine, graph
+from save_rl.envs.construction import Construction, State, engine, graph, physics
 from save_rl.envs.construction.drawing import draw
 from save_rl.envs.construction.generators import generate
 from save_rl.envs.construction.tasks import TASKS
@@ -126,28 +126,37 @@ def _bare(case: tuple[Any, ...], still: Any, free: Any) -> tuple[list[Any], list
 
 def _placements(blocks: int, count: int, repeats: int) -> dict[str, Any]:
     sim = Construction("covering", difficulty=2, curriculum_sample=False)
+    still, free = engine.body(False), engine.body(True)
+
+    def in_python(state: State, action: int) -> Any:
+        with physics.in_python():
+            return sim.step(state, action)
+
     cases = _cases(sim, blocks, count)
     bare_cases = [_bare_case(sim, state, action) for state, action in cases]
-    still, free = engine.body(False), engine.body(True)
     for (state, action), case in zip(cases, bare_cases, strict=True):  # they do the same work
-        poses = [tuple(row[2:]) for row in sim.step(state, action)[0].block_array.tolist()]
-        if poses != _bare(case, still, free)[0]:
-            raise AssertionError("the bare loop and the simulator end in different places")
+        after = sim.step(state, action)[0]
+        poses = [tuple(row[2:]) for row in after.block_array.tolist()]
+        if poses != _bare(case, still, free)[0] or after != in_python(state, action)[0]:
+            raise AssertionError("the loops end in different places")
 
-    seconds = np.zeros((repeats, 2))  # ours, bare; they take turns case by case
+    seconds = np.zeros((repeats, 3))  # they take turns case by case
     clock = time.perf_counter
     for repeat in range(repeats):
         for (state, action), case in zip(cases, bare_cases, strict=True):
             start = clock()
             sim.step(state, action)
-            middle = clock()
+            second = clock()
+            in_python(state, action)
+            third = clock()
             _bare(case, still, free)
-            seconds[repeat] += middle - start, clock() - middle
-    ours, bare = (count / np.median(seconds, 0)).round().astype(int).tolist()
-    added = float(np.median(seconds[:, 0] / seconds[:, 1])) - 1
+            seconds[repeat] += second - start, third - second, clock() - third
+    ours, python, bare = (count / np.median(seconds, 0)).round().astype(int).tolist()
+    added = float(np.median(seconds[:, 1] / seconds[:, 2])) - 1
     return {
         "blocks": blocks,
-        "placements_per_second": {"save_rl": ours, "bare Box2D": bare},
+        "placements_per_second": {"save_rl": ours, "in Python": python, "bare Box2D": bare},
+        "speedup": round(float(np.median(seconds[:, 1] / seconds[:, 0])), 2),
         "added_by_our_layer": f"{added:.1%}",
     }
 
@@ -176,12 +185,14 @@ def _scenes() -> dict[str, dict[str, float]]:
     }
 
 
-def _rolls() -> dict[str, float]:
+def _rolls() -> dict[str, dict[str, float]]:
     """The marble over random structures of up to 20 blocks, none, half or all of them sticky."""
     sim = Construction("marble-run", difficulty=6, curriculum_sample=False)
     rng = np.random.default_rng(0)
     states = [_structure(sim, i % 21, rng, glue=i % 3 / 2) for i in range(126)]
-    return _milliseconds(sim.progress, states)
+    compiled = _milliseconds(sim.progress, states)
+    with physics.in_python():
+        return {"marble": compiled, "marble, in Python": _milliseconds(sim.progress, states)}
 
 
 def _frames() -> dict[str, float]:
@@ -194,10 +205,11 @@ def bench_physics(count: int = 200, repeats: int = 15) -> dict[str, Any]:
     """Measure placements, scene generation, the marble and drawing on one core."""
     return {
         "device": f"{platform.machine()}, one core, Box2D {engine.b2.__version__}",
+        "engine": physics.engine_kind(),
         "cases": [_placements(blocks, count, repeats) for blocks in BLOCKS],
         "milliseconds": {
             **{f"scene {name}": value for name, value in _scenes().items()},
-            "marble": _rolls(),
+            **_rolls(),
             "frame": _frames(),
         },
     }

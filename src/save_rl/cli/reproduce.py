@@ -106,6 +106,8 @@ class ConstructionOptions:
     """auto, cpu or gpu."""
     workers: int = -1
     """Processes for simulators: -1 for one per core, 0 for none."""
+    jobs: int = 1
+    """Training runs at a time, each in a process of its own; they share the cores."""
     tasks: tuple[str, ...] | None = None
     """silhouette, connecting, covering, covering-hard."""
     agents: tuple[str, ...] | None = None
@@ -138,10 +140,10 @@ class ConstructionOptions:
         from save_rl.experiments.construction import run
 
         axes = _given(**asdict(self))
-        scale, resume, device, workers = (
-            axes.pop(option) for option in ("scale", "resume", "device", "workers")
+        scale, resume, device, workers, jobs = (
+            axes.pop(option) for option in ("scale", "resume", "device", "workers", "jobs")
         )
-        _finish(run(name, scale, axes, out, resume, _command_line(), device, workers), out)
+        _finish(run(name, scale, axes, out, resume, _command_line(), device, workers, jobs), out)
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,8 @@ class MarbleRun:
     """auto, cpu or gpu."""
     workers: int = -1
     """Processes for simulators: -1 for one per core, 0 for none."""
+    jobs: int = 1
+    """Training runs at a time, each in a process of its own; they share the cores."""
     costs: tuple[float, ...] | None = None
     """What a sticky block costs."""
     agents: tuple[str, ...] | None = None
@@ -233,10 +237,10 @@ class MarbleRun:
         from save_rl.experiments.marble_run import run
 
         axes = _given(**asdict(self))
-        scale, out, resume, device, workers = (
-            axes.pop(option) for option in ("scale", "out", "resume", "device", "workers")
+        scale, out, resume, device, workers, jobs = (
+            axes.pop(option) for option in ("scale", "out", "resume", "device", "workers", "jobs")
         )
-        _finish(run(scale, axes, out, resume, _command_line(), device, workers), out)
+        _finish(run(scale, axes, out, resume, _command_line(), device, workers, jobs), out)
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,7 @@ def rollout(
     return total
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Have Linux end this process when its parent ends, whatever it is doing then."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -289,7 +289,7 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
     requests, replies, memory, crash: file descriptors: pipes, shared memory, a file for the
     traceback of a crash. task: JSON, what to simulate.
     """
-    _die_with(parent)
+    die_with(parent)
     crash_file = os.fdopen(crash, "w")
     faulthandler.enable(crash_file)
     faulthandler.register(signal.SIGUSR1, crash_file)

@@ -7,6 +7,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from save_rl.agents import get_agent
 from save_rl.errors import require, unknown_name
 from save_rl.experiments.construction_claims import (
     ablation_claims,
@@ -16,14 +19,17 @@ from save_rl.experiments.construction_claims import (
 )  # fmt: skip
 from save_rl.experiments.folder import check_scale, write_provenance
 from save_rl.experiments.runs import (
+    Cell,
     Metrics,
+    Places,
+    Table,
     Tests,
     begin,
+    build,
     check_agents,
     check_choices,
-    read_tests,
+    run_cells,
     thin,
-    train_and_test,
     training_budget,
 )
 from save_rl.report.results import Row
@@ -32,8 +38,12 @@ TASKS = ("silhouette", "connecting", "covering", "covering-hard")
 CURVES = {"train_reward": "return_mean", "level_reward": "level_return"}
 """Metrics of a learning curve, and their columns in `metrics.csv`."""
 EXPLORING = {"epsilon": "epsilon"}
-UCT_BUDGET = 0
-"""Simulations of UCT at the scales small and paper; the paper has 1000, 0 leaves it out."""
+OWN, UCT = "evaluation.csv", "evaluation-uct.csv"
+"""Tests of a run, and of UCT over its network."""
+ANIMATED, REST_FRAMES, SECONDS_PER_FRAME = 3, 4, 0.4
+"""Episodes of an animation, how many frames longer each shows its end, and for how long a frame."""
+UCT_BUDGET = 1000  # paper, Fig. 3
+"""Simulations of UCT at the scales small and paper."""
 # Medians at the hardest level: Q-learning without search, and training and testing with 10
 # simulations but without amortization (construction.md 14.1 and 14.3, from Bapst et al. 2019).
 PUBLISHED = {
@@ -84,12 +94,14 @@ class Axes:
 class Study(NamedTuple):
     """An experiment of this family: its axes by scale, and the claims of rows at a budget.
 
-    interactions: it is about rewards over all steps that simulators make.
+    interactions: it is about rewards over all steps that simulators make. pictures: it shows what
+    is built.
     """
 
     scales: dict[str, Axes]
     claims: Callable[[Sequence[Row], int], list[Any]]
     interactions: bool = False
+    pictures: bool = False
 
 
 def _scales(tasks: tuple[str, ...], agents: tuple[str, ...], tests: int, uct: int) -> Any:
@@ -101,7 +113,7 @@ def _scales(tasks: tuple[str, ...], agents: tuple[str, ...], tests: int, uct: in
         ),
         "small": Axes(
             tasks, agents, seeds=3, episodes=10_000, test_episodes=200, lanes=128,
-            epsilon_episodes=2e3, beta_episodes=5e3, uct_budget=uct,
+            epsilon_episodes=2e3, beta_episodes=5e3, uct_budget=uct, uct_episodes=50,
         ),
         "paper": Axes(  # paper C.2
             tasks, agents, seeds=10, episodes=1_000_000, test_episodes=tests, uct_budget=uct
@@ -116,6 +128,7 @@ STUDIES = {
             ("save", "save-no-amortization", "q-learning"), 10_000, UCT_BUDGET,
         ),
         construction_claims,
+        pictures=True,
     ),
     "construction-ablations": Study(
         _scales(
@@ -176,23 +189,67 @@ def run_rows(
     return rows
 
 
-def uct_rows(axes: Axes, folder: Path, rows: list[Row], device: str, workers: int) -> list[Row]:
-    """UCT that bootstraps from the network of the Q-learning run in `folder`, whose rows these are.
+def make_cells(axes: Axes, out: Path) -> list[Cell]:
+    """All runs and their tests. Seeds outermost: what there is when a reproduction is stopped
+    compares all agents.
 
-    The table is `evaluation-uct.csv`, beside the run's own.
+    UCT bootstraps from the network of a Q-learning run, so its table is beside the run's own.
     """
-    from save_rl.evaluation import evaluate
+    own = Table(OWN, axes.budgets, axes.test_episodes)
+    uct = Table(UCT, (axes.uct_budget,), axes.uct_episodes, agent="uct")
+    return [
+        Cell(
+            f"{task}, {agent}, seed {seed}",
+            run_folder(out, task, agent, seed),
+            settings(axes, task, agent, seed),
+            (own, uct) if axes.uct_budget > 0 and agent == "q-learning" else (own,),
+        )
+        for seed, task, agent in product(range(axes.seeds), axes.tasks, axes.agents)
+    ]
 
-    table, budgets, episodes = folder / "evaluation-uct.csv", (axes.uct_budget,), axes.uct_episodes
-    if (tests := read_tests(table, budgets, episodes)) is None:
-        options = {"out": table, "device": device, "workers": workers}
-        (result,) = evaluate(folder, budgets, episodes, agent="uct", **options)
-        tests = {axes.uct_budget: result.returns[0]}
-    last = {
-        "budget": axes.uct_budget, "metric": "test_reward",
-        "value": float(tests[axes.uct_budget].mean()),
-    }  # fmt: skip
-    return [{**rows[-1], "agent": "uct", **last}]
+
+def run_folder(out: Path, task: str, agent: str, seed: int) -> Path:
+    """Where a run is."""
+    return out / "runs" / task / f"{agent}-{seed}"
+
+
+def pictures(axes: Axes, out: Path, device: str) -> None:
+    """Draw what the first runs build on the hardest level, with the budget of training.
+
+    `gallery.png` has a row per task and agent, of the same scenes within a task; `TASK.gif` shows
+    how SAVE gets there. Agents that do not search from Q-values are left out.
+    """
+    from save_rl.envs.construction import Construction
+    from save_rl.report.palette import label
+    from save_rl.report.pictures import caption, contact_sheet, save_gif
+    from save_rl.watch import small_picture
+
+    rows = []
+    agents = [agent for agent in axes.agents if get_agent(agent).prior == "q"]
+    for task, agent in product(axes.tasks, agents):
+        sim = Construction(task, curriculum_sample=False)
+        episodes = build(run_folder(out, task, agent, 0), sim, axes.budget, device)
+        row = []
+        for episode in episodes:
+            end = episode.states[-1]
+            text = f"reward {episode.total:.2f}   blocks {len(end.block_array)}   {end.ending}"
+            row.append(caption(small_picture(end), text))
+        rows.append((f"{task}\n{label(agent)}", row))
+        if agent == "save":
+            save_gif(_animation(sim, episodes[:ANIMATED]), out / f"{task}.gif", SECONDS_PER_FRAME)
+    if rows:
+        contact_sheet(rows, out / "gallery.png")
+
+
+def _animation(sim: Any, episodes: Sequence[Any]) -> list[np.ndarray]:
+    """Episodes one after the other, block by block; each rests at its end."""
+    from save_rl.watch import SKY, all_frames
+
+    shown = []
+    for episode in episodes:
+        frames = [frame[round(SKY * frame.shape[1]) :] for frame in all_frames(sim, episode)]
+        shown += [*frames, *frames[-1:] * REST_FRAMES]
+    return shown
 
 
 def run(
@@ -204,43 +261,33 @@ def run(
     command: str,
     device: str,
     workers: int = -1,
+    jobs: int = 1,
 ) -> list[Any]:
     """Train and test everything of the study `name`, write the files; returns the claims."""
-    from save_rl.evaluation import evaluate
     from save_rl.report.claims import write_claims
     from save_rl.report.panels import budget_figure, curve_panels
-    from save_rl.report.results import write_results
 
     check_scale(scale)
-    study = STUDIES[name]
+    study, places = STUDIES[name], Places(device, workers, jobs)
     axes = replace(study.scales[scale], **overrides)
-    chosen = begin(name, axes, out, resume, device, workers, axes.tasks)
+    if "q-learning" not in axes.agents and "uct_budget" not in overrides:
+        axes = replace(axes, uct_budget=0)  # which needs the network of Q-learning
+    chosen = begin(name, axes, out, resume, places, axes.tasks)
     started = time.monotonic()
-    rows: list[Row] = []
-    places = {"device": device, "workers": workers}
 
-    def read(table: Path) -> Tests | None:
-        return read_tests(table, axes.budgets, axes.test_episodes)
+    def rows_of(cell: Cell, metrics: Metrics, tests: dict[str, Tests]) -> list[Row]:
+        made = cell.settings
+        conditions: Row = {
+            "experiment": name, "agent": made.agent, "seed": made.seeds[0], "task": made.env
+        }  # fmt: skip
+        budget = training_budget(made.agent, axes.budget)
+        found = run_rows(conditions, budget, metrics, tests[OWN], study.interactions)
+        for tested, returns in tests.get(UCT, {}).items():
+            last = {"budget": tested, "metric": "test_reward", "value": float(returns.mean())}
+            found.append({**found[-1], "agent": "uct", **last})
+        return found
 
-    # Seeds outermost: what there is when a reproduction is stopped compares all agents.
-    cells = list(product(range(axes.seeds), axes.tasks, axes.agents))
-    for number, (seed, task, agent) in enumerate(cells, 1):
-        folder = out / "runs" / task / f"{agent}-{seed}"
-
-        def test(_: list[str], folder: Path = folder) -> None:
-            evaluate(folder, axes.budgets, axes.test_episodes, **places)
-
-        metrics, (tests,) = train_and_test(
-            settings(axes, task, agent, seed), folder, ["evaluation.csv"], read, test,
-            label=f"{number}/{len(cells)} {task}, {agent}, seed {seed}", **places,
-        )  # fmt: skip
-        conditions: Row = {"experiment": name, "agent": agent, "seed": seed, "task": task}
-        budget = training_budget(agent, axes.budget)
-        found = run_rows(conditions, budget, metrics, tests, study.interactions)
-        if axes.uct_budget > 0 and agent == "q-learning":
-            found += uct_rows(axes, folder, found, device, workers)
-        rows += found
-        write_results(out / "results.csv", rows)
+    rows = run_cells(make_cells(axes, out), rows_of, out, places)
     reward = {"metric": "train_reward", "y_label": "Reward in training"}
     if study.interactions:
         x = {"over": "interactions", "x_label": "Steps of simulators, search included"}
@@ -250,5 +297,7 @@ def run(
     curve_panels(rows, out / "curves.png", **reward)
     claims = study.claims(rows, axes.budget)
     write_claims(out / "claims.json", claims)
+    if study.pictures:
+        pictures(axes, out, device)
     write_provenance(out, command, chosen.device_kind, started)
     return claims

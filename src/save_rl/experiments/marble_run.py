@@ -11,21 +11,23 @@ from save_rl.errors import require
 from save_rl.experiments.folder import check_scale, write_provenance
 from save_rl.experiments.marble_run_claims import main_rows, marble_run_claims
 from save_rl.experiments.runs import (
+    Cell,
     Metrics,
+    Places,
+    Table,
     Tests,
     begin,
+    build,
     check_agents,
     check_choices,
-    read_tests,
+    run_cells,
     thin,
-    train_and_test,
     training_budget,
 )
 from save_rl.report.results import Row
 
 NAME = "marble-run"
 LEVELS = tuple(range(7))
-SCENES = 6  # in the gallery
 
 
 @dataclass(frozen=True)
@@ -130,18 +132,14 @@ def gallery(
     runs: costs and folders.
     """
     from save_rl.envs.construction import Construction
-    from save_rl.evaluation import trained_player
-    from save_rl.players import play
     from save_rl.report.pictures import caption, contact_sheet
     from save_rl.watch import small_picture
 
     rows = []
     for cost, folder in runs:
         sim = Construction(NAME, difficulty=level, curriculum_sample=False, sticky_penalty=cost)
-        player = trained_player(folder, sim, budget, device=device)
         pictures = []
-        for seed in range(SCENES):
-            episode = play(sim, player, seed)
+        for episode in build(folder, sim, budget, device):
             end = episode.states[-1]
             solved = end.ending == "complete"
             picture = small_picture(end, sim.roll(end).path if solved else None)
@@ -152,6 +150,30 @@ def gallery(
     contact_sheet(rows, out)
 
 
+def make_cells(axes: Axes, out: Path) -> list[Cell]:
+    """All runs and their tests. Seeds outermost: what there is when a reproduction is stopped
+    compares all agents."""
+    from save_rl.evaluation import level_table
+
+    return [
+        Cell(
+            f"cost {cost:g}, {agent}, seed {seed}",
+            run_folder(out, cost, agent, seed),
+            settings(axes, cost, agent, seed),
+            tuple(
+                Table(level_table(level), axes.test_budgets(agent), axes.test_episodes, level=level)
+                for level in axes.levels
+            ),
+        )
+        for seed, cost, agent in product(range(axes.seeds), axes.costs, axes.agents)
+    ]
+
+
+def run_folder(out: Path, cost: float, agent: str, seed: int) -> Path:
+    """Where a run is."""
+    return out / "runs" / f"cost-{cost:g}" / f"{agent}-{seed}"
+
+
 def run(
     scale: str,
     overrides: dict[str, Any],
@@ -160,46 +182,28 @@ def run(
     command: str,
     device: str,
     workers: int = -1,
+    jobs: int = 1,
 ) -> list[Any]:
     """Train and test everything, write the files; returns the claims."""
-    from save_rl.evaluation import evaluate_levels, level_table
     from save_rl.report.claims import write_claims
     from save_rl.report.panels import curve_panels, level_figure, progress_figure
-    from save_rl.report.results import column, select, write_results
+    from save_rl.report.results import column, select
 
     check_scale(scale)
-    axes = replace(SCALES[scale], **overrides)
-    chosen = begin(NAME, axes, out, resume, device, workers, (NAME,))
+    axes, places = replace(SCALES[scale], **overrides), Places(device, workers, jobs)
+    chosen = begin(NAME, axes, out, resume, places, (NAME,))
     started = time.monotonic()
-    rows: list[Row] = []
-    places = {"device": device, "workers": workers}
-    tables = {level_table(level): level for level in axes.levels}
 
-    def folder_of(cost: float, agent: str, seed: int) -> Path:
-        return out / "runs" / f"cost-{cost:g}" / f"{agent}-{seed}"
+    def rows_of(cell: Cell, metrics: Metrics, tests: dict[str, Tests]) -> list[Row]:
+        made = cell.settings
+        conditions: Row = {
+            "experiment": NAME, "agent": made.agent, "seed": made.seeds[0],
+            "sticky_cost": made.env_options["sticky_penalty"],
+        }  # fmt: skip
+        by_level = dict(zip(axes.levels, tests.values(), strict=True))
+        return run_rows(conditions, training_budget(made.agent, axes.budget), metrics, by_level)
 
-    # Seeds outermost: what there is when a reproduction is stopped compares all agents.
-    cells = list(product(range(axes.seeds), axes.costs, axes.agents))
-    for number, (seed, cost, agent) in enumerate(cells, 1):
-        folder, budgets = folder_of(cost, agent, seed), axes.test_budgets(agent)
-
-        def read(table: Path, budgets: tuple[int, ...] = budgets) -> Tests | None:
-            return read_tests(table, budgets, axes.test_episodes)
-
-        def test(
-            missing: list[str], folder: Path = folder, budgets: tuple[int, ...] = budgets
-        ) -> None:
-            levels = [tables[table] for table in missing]
-            evaluate_levels(folder, levels, budgets, axes.test_episodes, **places)
-
-        metrics, tests = train_and_test(
-            settings(axes, cost, agent, seed), folder, list(tables), read, test,
-            label=f"{number}/{len(cells)} cost {cost:g}, {agent}, seed {seed}", **places,
-        )  # fmt: skip
-        conditions: Row = {"experiment": NAME, "agent": agent, "seed": seed, "sticky_cost": cost}
-        by_level = dict(zip(axes.levels, tests, strict=True))
-        rows += run_rows(conditions, training_budget(agent, axes.budget), metrics, by_level)
-        write_results(out / "results.csv", rows)
+    rows = run_cells(make_cells(axes, out), rows_of, out, places)
     level_figure(main_rows(rows), out / "figure.png")
     progress_figure(rows, out / "curves.png")
     curve_panels(
@@ -209,7 +213,7 @@ def run(
     if "save" in axes.agents:
         first = select(rows, metric="final_level", agent="save", seed=0)
         level = int(column(first, "value").min())
-        runs = [(cost, folder_of(cost, "save", 0)) for cost in axes.costs]
+        runs = [(cost, run_folder(out, cost, "save", 0)) for cost in axes.costs]
         gallery(runs, out / "structures.png", level, axes.budget, device)
     claims = marble_run_claims(rows, axes.budget)
     write_claims(out / "claims.json", claims)

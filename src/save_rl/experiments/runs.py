@@ -1,22 +1,61 @@
 """Experiments that are made of training runs: what all of them check, train, test and read."""
 
 import csv
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.errors import require
 from save_rl.experiments.folder import open_folder
+from save_rl.report.results import Row, write_results
 
 CURVE_POINTS = 60
+SCENES = 6  # in a gallery
 Metrics = list[dict[str, float]]
 """The lines of a `metrics.csv`."""
 Tests = dict[int, np.ndarray]
 """Returns of test episodes by budget."""
+Found = tuple[Metrics, dict[str, Tests]]
+"""What a cell has left: its metrics, and its tests by the names of their tables."""
 _Point = TypeVar("_Point", bound=tuple[Any, ...])
+
+
+class Table(NamedTuple):
+    """A file of tests in the folder of a run: so many episodes at every budget.
+
+    agent: who searches over the run's network, if not its own. level: default the hardest.
+    """
+
+    name: str
+    budgets: tuple[int, ...]
+    episodes: int
+    agent: str | None = None
+    level: int | None = None
+
+
+class Cell(NamedTuple):
+    """A training run of an experiment, and its tests.
+
+    name: for people. settings: `TrainSettings`. tables: where they have levels, they differ in
+    nothing else.
+    """
+
+    name: str
+    folder: Path
+    settings: Any
+    tables: tuple[Table, ...]
+
+
+class Places(NamedTuple):
+    """Where cells are run. workers: processes for simulators. jobs: cells at a time."""
+
+    device: str
+    workers: int = -1
+    jobs: int = 1
 
 
 def check_choices(axes: Any, names: Iterable[str]) -> None:
@@ -35,16 +74,20 @@ def check_agents(agents: Sequence[str], hint: str = "") -> None:
 
 
 def begin(
-    name: str, axes: Any, out: Path, resume: bool, device: str, workers: int, envs: Iterable[str]
+    name: str, axes: Any, out: Path, resume: bool, places: Places, envs: Iterable[str]
 ) -> Any:
     """Refuse what can't be done, then prepare the folder; returns the JAX device."""
     from save_rl.envs import make
     from save_rl.training.devices import select_device
 
     axes.check()
+    device, workers, jobs = places
     require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
+    require(jobs >= 1, "--jobs", jobs, "at least 1")
     for env in envs:
         make(env)  # refuses at once where the physics engine is not installed
+    if jobs > 1:  # this process and its jobs share a GPU: each takes what it needs
+        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     chosen = select_device(device)
     open_folder(out, name, axes, resume)
     return chosen
@@ -69,39 +112,6 @@ def read_tests(path: Path, budgets: Sequence[int], episodes: int) -> Tests | Non
     return {budget: np.array(found[budget]) for budget in budgets}
 
 
-def train_and_test(
-    chosen: Any,
-    folder: Path,
-    tables: Sequence[str],
-    read: Callable[[Path], Tests | None],
-    test: Callable[[list[str]], object],
-    *,
-    device: str,
-    workers: int,
-    label: str,
-) -> tuple[Metrics, list[Tests]]:
-    """The metrics of a run and what its tests found; what is done is only read.
-
-    chosen: settings. tables: names of the files of tests in the folder. read: one of them, None if
-    it is not complete. test: makes those that are named.
-    """
-    from save_rl.training.loop import train
-    from save_rl.training.run_directory import RunDirectory
-
-    run, begun = RunDirectory(folder), (folder / "config.json").exists()
-    metrics = run.read_metrics() if begun and (folder / "metrics.csv").exists() else []
-    if not metrics or metrics[-1]["episodes"] < chosen.episodes:
-        for table in tables:
-            (folder / table).unlink(missing_ok=True)  # of a run that had not ended
-    missing = [table for table in tables if read(folder / table) is None]
-    if missing:
-        train(chosen, folder, resume=begun, device=device, workers=workers, label=label)
-        test(missing)
-        metrics = run.read_metrics()
-    found = [read(folder / table) for table in tables]
-    return metrics, [tests for tests in found if tests is not None]
-
-
 def thin(points: Iterable[_Point], most: int = CURVE_POINTS) -> list[_Point]:
     """At most so many of the points (episodes, …), evenly over log episodes; ends are kept."""
     points = [point for point in points if point[0] > 0]
@@ -111,3 +121,89 @@ def thin(points: Iterable[_Point], most: int = CURVE_POINTS) -> list[_Point]:
     wanted = np.linspace(at[0], at[-1], most)
     nearest = np.abs(at[:, None] - wanted).argmin(0)
     return [points[i] for i in np.unique(nearest)]
+
+
+def build(folder: Path, sim: Any, budget: int, device: str) -> list[Any]:
+    """What a run builds on the scenes 0 … 5 of a simulator: episodes, of `players`."""
+    from save_rl.evaluation import trained_player
+    from save_rl.players import play
+
+    player = trained_player(folder, sim, max(budget, 1), device=device)
+    return [play(sim, player, seed) for seed in range(SCENES)]
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    rows_of: Callable[[Cell, Metrics, dict[str, Tests]], list[Row]],
+    out: Path,
+    places: Places,
+) -> list[Row]:
+    """Train and test all cells; returns their rows, and keeps them in `results.csv`.
+
+    They are in the order of the cells, whatever the order in which these end.
+    """
+    rows: dict[int, list[Row]] = {}
+
+    def in_order() -> list[Row]:
+        return [row for number in sorted(rows) for row in rows[number]]
+
+    def keep(number: int, found: Found) -> None:
+        rows[number] = rows_of(cells[number], *found)
+        write_results(out / "results.csv", in_order())
+
+    labels = [f"{number}/{len(cells)} {cell.name}" for number, cell in enumerate(cells, 1)]
+    if places.jobs > 1:
+        from save_rl.experiments.jobs import run_jobs
+
+        run_jobs(cells, labels, keep, out, places)
+    else:
+        for number, (cell, label) in enumerate(zip(cells, labels, strict=True)):
+            keep(number, train_and_test(cell, label, places.device, places.workers))
+    return in_order()
+
+
+def read_cell(cell: Cell) -> Found | None:
+    """What a cell has left; None unless it is trained and tested."""
+    metrics = _trained(cell)
+    tests = {table.name: _read_table(cell, table) for table in cell.tables}
+    found = {name: returns for name, returns in tests.items() if returns is not None}
+    return (metrics, found) if metrics and len(found) == len(tests) else None
+
+
+def _trained(cell: Cell) -> Metrics:
+    """The metrics of a run that has come to its end, nothing of another."""
+    from save_rl.training.run_directory import RunDirectory
+
+    if not all((cell.folder / name).exists() for name in ("config.json", "metrics.csv")):
+        return []
+    metrics = RunDirectory(cell.folder).read_metrics()
+    return metrics if metrics and metrics[-1]["episodes"] >= cell.settings.episodes else []
+
+
+def _read_table(cell: Cell, table: Table) -> Tests | None:
+    return read_tests(cell.folder / table.name, table.budgets, table.episodes)
+
+
+def train_and_test(cell: Cell, label: str, device: str, workers: int) -> Found:
+    """Train a cell, going on if it has begun, and make the tables that are missing."""
+    from save_rl.evaluation import evaluate, evaluate_levels
+    from save_rl.training.loop import train
+
+    if (found := read_cell(cell)) is not None:
+        return found
+    folder, places = cell.folder, {"device": device, "workers": workers}
+    if not _trained(cell):
+        for table in cell.tables:
+            (folder / table.name).unlink(missing_ok=True)  # of a run that had not ended
+    begun = (folder / "config.json").exists()
+    train(cell.settings, folder, resume=begun, label=label, **places)
+    missing = [table for table in cell.tables if _read_table(cell, table) is None]
+    levels = [table.level for table in missing if table.level is not None]
+    if levels:
+        evaluate_levels(folder, levels, missing[0].budgets, missing[0].episodes, **places)
+    for name, budgets, episodes, agent, level in missing:
+        if level is None:
+            evaluate(folder, budgets, episodes, agent=agent, out=folder / name, **places)
+    found = read_cell(cell)
+    assert found is not None, f"'{folder}' has no complete tests"
+    return found

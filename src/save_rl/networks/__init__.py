@@ -74,8 +74,11 @@ def _graph_maker(
     return lambda key: GraphNetwork(features, nodes, senders, per_edge, key, value_head, mixed)
 
 
-def trim(observation: Any) -> Any:
-    """NumPy observations `[..., shape]` of a batch without padding that no network needs."""
-    if _is_graph(observation):
-        return graph.trim(observation)
-    return observation
+def trim(*observations: Any, gpu: bool = False) -> list[Any]:
+    """NumPy observations `[..., shape]` of batches, all without padding that no network needs.
+
+    gpu: leave fewer sizes, because compiling for a GPU takes long and padding costs less there.
+    """
+    if _is_graph(observations[0]):
+        return graph.trim(*observations, bucket=graph.GPU_BUCKET if gpu else graph.BUCKET)
+    return list(observations)

@@ -30,7 +30,8 @@ from save_rl.types import Array
 
 LATENT = 64  # construction.md 13.1; nodes, edges, graph and recurrent states alike
 STEPS = 3  # n_rec
-BUCKET = 8  # graphs are cut to a multiple of so many nodes
+BUCKET = 8  # graphs are cut to a multiple of so many nodes on CPUs
+GPU_BUCKET = 32
 
 
 class GRU(eqx.Module):
@@ -188,17 +189,20 @@ class GraphNetwork(eqx.Module):
         return x.reshape(batch, self.senders * (self.max_nodes - 1) * per_edge)
 
 
-def trim(observation: Any) -> Any:
-    """NumPy observations `[..., N, F]` without the padding that none of them needs.
+def trim(*observations: Any, bucket: int = BUCKET) -> list[Any]:
+    """NumPy observations `[..., N, F]`, all without the padding that none of them needs.
 
-    Few sizes are left, multiples of 8 and the full one, so that programs are compiled for these
-    alone.
+    Few sizes are left, multiples of the bucket and the full one, so that programs are compiled for
+    these alone.
     """
-    nodes, used = observation["nodes"], observation["node_mask"]
-    full = used.shape[-1]
-    flat = used.reshape(-1, full).any(0)
+    masks = [observation["node_mask"] for observation in observations]
+    full = masks[0].shape[-1]
+    flat = np.any([mask.reshape(-1, full).any(0) for mask in masks], 0)
     most = full - int(np.argmax(flat[::-1])) if flat.any() else 0
-    size = min(full, max(BUCKET, -(-most // BUCKET) * BUCKET))
-    if size + BUCKET > full:
+    size = min(full, max(bucket, -(-most // bucket) * bucket))
+    if size + bucket // 4 > full:
         size = full
-    return {"nodes": nodes[..., :size, :], "node_mask": used[..., :size]}
+    return [
+        {"nodes": seen["nodes"][..., :size, :], "node_mask": seen["node_mask"][..., :size]}
+        for seen in observations
+    ]

@@ -73,13 +73,14 @@ def _unpacked(colours: np.ndarray) -> np.ndarray:
 
 
 def contact_sheet(rows: Sequence[tuple[str, Sequence[np.ndarray]]], out: Path) -> None:
-    """Write a PNG with a row of pictures `[h, w, 3]` of one size per label."""
+    """Write a PNG with a row of pictures `[h, w, 3]` of one size per label, of one line or more."""
     columns = max((len(frames) for _, frames in rows), default=0)
     if columns == 0:
         raise InputError("rows: there is nothing to save.")
     height, width, _ = next(frames[0].shape for _, frames in rows if len(frames))
     font = _font(min(max(12, height // 12), 24))
-    left = 2 * MARGIN + ceil(max(font.getlength(label) for label, _ in rows))
+    lines = [line for label, _ in rows for line in label.split("\n")]
+    left = 2 * MARGIN + ceil(max(map(font.getlength, lines)))
     size = (
         left + columns * (width + GAP) - GAP + MARGIN,
         2 * MARGIN + len(rows) * (height + GAP) - GAP,
@@ -88,7 +89,8 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[np.ndarray]]], out: Path) -
     brush = ImageDraw.Draw(sheet)
     for i, (label, frames) in enumerate(rows):
         top = MARGIN + i * (height + GAP)
-        brush.text((left - MARGIN, top + height / 2), label, INK, font, anchor="rm")
+        middle = left - MARGIN, top + height / 2
+        brush.text(middle, label, INK, font, anchor="rm", align="right")
         for j, frame in enumerate(frames):
             x = left + j * (width + GAP)
             brush.rectangle((x - 1, top - 1, x + width, top + height), outline=RIM)

@@ -24,8 +24,8 @@ _SMALLEST_BATCH = 8
 class Network:
     """The agent's network as a function of NumPy arrays.
 
-    Batches are padded to a few sizes, so that it is compiled for these alone; on a GPU, where
-    compiling takes long and padding costs little, to the largest so far. `meanwhile` is called
+    Batches are padded to a few sizes, so that it is compiled for these alone; on a GPU to the
+    largest so far. `meanwhile` is called
     whenever it has been asked something, before the answer is waited for.
     """
 
@@ -46,7 +46,7 @@ class Network:
             if options
             else jax.jit(evaluate)
         )
-        self._one_size, self._largest = bool(options), _SMALLEST_BATCH
+        self._gpu, self._largest = bool(options), _SMALLEST_BATCH
         self.meanwhile: Callable[[], None] | None = None
 
     def with_params(self, params: Any) -> Evaluate:
@@ -56,10 +56,9 @@ class Network:
         def evaluate(observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             lanes = len(mask)
             size = max(_SMALLEST_BATCH, 1 << (lanes - 1).bit_length())
-            if self._one_size:
+            if self._gpu:
                 size = self._largest = max(size, self._largest)
-            else:
-                observation = trim(observation)
+            (observation,) = trim(observation, gpu=self._gpu)
 
             def pad(x: np.ndarray, value: Any = 0) -> np.ndarray:
                 if size == lanes:
@@ -101,51 +100,45 @@ class Updates:
 
     def __init__(self, learning: Learning, actions: int, pieces: int, options: dict[str, str]):
         self._learning, self._pieces, self._turn = learning, pieces, pieces
-        self._one_size = bool(options)
+        self._gpu = bool(options)
+        self._size = learning.settings.updates_per_step // pieces
         self.losses: list[Any] = []  # sums of both terms, per piece
-        size = learning.settings.updates_per_step // pieces
         example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0))
         # Modules are slow to take apart; lists of arrays are not.
         self._structure = jax.tree.structure((example.params, example.optimiser))
         of_params = jax.tree.structure(example.params)
 
-        def targets(leaves: list[Any], batches: Transition, returns: Any, finished: Any) -> Any:
-            batches = batches._replace(next_mask=unpack(batches.next_mask, actions))
-            target = jax.tree.unflatten(of_params, leaves)
-            return learning.targets(target, batches, returns, finished)
-
-        def descend(leaves: list[Any], batches: Any, aims: Any, episodes: Any, turn: Any) -> Any:
-            part, *aims = jax.tree.map(
-                lambda x: jax.lax.dynamic_slice_in_dim(x, turn * size, size), (batches, *aims)
+        def update(
+            leaves: list[Any], target: list[Any], batches: Transition, returns: Any, finished: Any,
+            episodes: Any,
+        ) -> Any:  # fmt: skip
+            batches = batches._replace(
+                mask=unpack(batches.mask, actions), next_mask=unpack(batches.next_mask, actions)
             )
-            part = part._replace(mask=unpack(part.mask, actions))
+            frozen = jax.tree.unflatten(of_params, target)
+            aims = learning.targets(frozen, batches, returns, finished)
             params, optimiser = jax.tree.unflatten(self._structure, leaves)
-            params, optimiser, terms = learning.descend(
-                params, optimiser, part, aims[0], aims[1], episodes
-            )
+            params, optimiser, terms = learning.descend(params, optimiser, batches, *aims, episodes)
             return jax.tree.leaves((params, optimiser)), terms
 
-        self._targets = jax.jit(targets, compiler_options=options or None)
-        self._descend = jax.jit(descend, compiler_options=options or None)
+        self._update = jax.jit(update, compiler_options=options or None)
 
     def begin(self, learner: Learner, sampled: Any, episodes: Any) -> None:
         """sampled: as `host_replay.sample` gives it."""
-        batches, returns, finished = sampled
-        if not self._one_size:
-            now, after = trim(batches.observation), trim(batches.next_observation)
-            batches = batches._replace(observation=now, next_observation=after)
-        batches, returns, finished = jax.device_put((batches, returns, finished))
-        self._aims = self._targets(jax.tree.leaves(learner.target), batches, returns, finished)
-        self._batches, self._episodes = batches, np.float32(episodes)
-        self._target = learner.target
+        self._sampled, self._episodes = sampled, np.float32(episodes)
+        self._target, self._of_target = learner.target, jax.tree.leaves(learner.target)
         self._leaves = jax.tree.leaves((learner.params, learner.optimiser))
         self._turn = 0
 
     def go_on(self) -> None:
         """Hand the next piece over, if one is left."""
         if self._turn < self._pieces:
-            self._leaves, terms = self._descend(
-                self._leaves, self._batches, self._aims, self._episodes, self._turn
+            part = slice(self._turn * self._size, (self._turn + 1) * self._size)
+            batches, returns, finished = jax.tree.map(lambda x: x[part], self._sampled)
+            now, after = trim(batches.observation, batches.next_observation, gpu=self._gpu)
+            batches = batches._replace(observation=now, next_observation=after)
+            self._leaves, terms = self._update(
+                self._leaves, self._of_target, batches, returns, finished, self._episodes
             )
             self.losses.append(terms)
             self._turn += 1

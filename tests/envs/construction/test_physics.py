@@ -260,7 +260,7 @@ def test_a_body_without_a_place_is_a_failure_of_the_engine(position, monkeypatch
         return False
 
     monkeypatch.setattr(physics.World, "settle", lose)
-    with pytest.raises(physics.EngineFailure):
+    with physics.in_python(), pytest.raises(physics.EngineFailure):
         physics.settle(EMPTY, physics.Arrangement(b"", b"", b""), SMALL, False, 0.0, 1.0)
 
 
@@ -309,7 +309,8 @@ def test_stopping_when_quiet_ends_where_20_seconds_end(monkeypatch):
     monkeypatch.setattr(physics.World, "settle", full_length)
     far = 0
     for state, action, after in cases:
-        expected = sim.step(state, action)[0]
+        with physics.in_python():
+            expected = sim.step(state, action)[0]
         assert (after.ending == "obstacle_hit") == (expected.ending == "obstacle_hit")
         if after.ending != "obstacle_hit":
             far += np.abs(after.block_array - expected.block_array)[:, 2:4].max() > 0.05

@@ -19,6 +19,7 @@ except ImportError as error:
 # The head of a body's list of contacts; `body.contacts` copies the list, which costs more than a
 # step of a small world.
 first_contact: Any = getattr(b2.b2Body, "_b2Body__GetContactList_internal")  # noqa: B009  # typed
+library: Any = getattr(b2, "_Box2D")  # noqa: B009  # C++, with a wrapper around it
 GRAVITY = (0.0, -9.8)
 SOLID, GOAL_ONLY = 0b01, 0b10  # collision masks: bodies that share a bit collide
 
@@ -55,9 +56,14 @@ def disc(diameter: float, x: float = 0.0, y: float = 0.0) -> Any:
     return b2.b2CircleShape(radius=diameter / 2, pos=(x, y))
 
 
+def weld_plan() -> Any:
+    """What makes a weld. Bodies that it joins don't collide."""
+    return b2.b2WeldJointDef(collideConnected=False)
+
+
 def weld(world: Any, first: Any, second: Any, anchor: tuple[float, float], angle: float) -> Any:
     """Join two bodies rigidly at the second one's origin, `anchor` in the first one's frame."""
-    definition = b2.b2WeldJointDef(collideConnected=False)
+    definition = weld_plan()
     definition.bodyA, definition.bodyB = first, second
     definition.localAnchorA, definition.localAnchorB = anchor, (0.0, 0.0)
     definition.referenceAngle = angle

@@ -3,31 +3,43 @@
 A world is built from a settled arrangement: poses, contact impulses and glue bonds. Nothing
 survives a call, so the same arrangement and placement give the same bits in any order, in any
 process. Sizes in metres, time in seconds; the constants are those of construction.md, section 2.1.
+
+`World` says how it goes, in Python. `settle` and `roll` do the same in one compiled call (`kernel`)
+where this build of Box2D is the one that the kernels know: the same bits in half the time.
 """
 
 import math
 import threading
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.construction import engine
+from save_rl.envs.construction import engine, kernel, native
+from save_rl.envs.construction.kernel import (
+    BOUNCES,
+    FALLEN,
+    GOAL,
+    LOOK_STEPS,
+    LOST,
+    MARBLE,
+    MARBLE_REST,
+    OBSTACLES,
+    POSITION_ITERATIONS,
+    QUIET_SPEED,
+    QUIET_STEPS,
+    ROLL_STEP,
+    ROLL_STEPS,
+    SETTLE_STEP,
+    SETTLE_STEPS,
+    VELOCITY_ITERATIONS,
+)  # fmt: skip
 from save_rl.envs.construction.scene import Scene
 from save_rl.envs.construction.state import FLOOR
 from save_rl.envs.construction.tasks import TASKS
-
-SETTLE_STEP, SETTLE_STEPS = 0.02, 1000
-ROLL_STEP, ROLL_STEPS, BOUNCES = 0.01, 1000, 8
-LOOK_STEPS = 5  # while the marble rolls, we look at what happens between blocks every 0.05 s
-VELOCITY_ITERATIONS, POSITION_ITERATIONS = 8, 3
-QUIET_SPEED, QUIET_STEPS = 0.01, 10  # physics.md: m/s and rad/s, consecutive steps
-MARBLE_REST = 1e-4  # construction.md 7.5
-FALLEN = -5.0  # metres: below the floor
-LOST = 1000.0  # metres: a body out here is a failure of the engine
-
-OBSTACLES, MARBLE, GOAL = -2, -3, -4  # beside FLOOR = -1; blocks count from 0
 
 
 class _Definitions(threading.local):
@@ -71,6 +83,22 @@ class Rolled(NamedTuple):
     path: np.ndarray
 
 
+class Fixtures(NamedTuple):
+    """What makes the shapes of a scene solid, and where that lies in memory.
+
+    floor, obstacles, blocks: definitions; a block for each slot.
+    marble: definitions for the goal and the marble, where there is one.
+    addresses, marble_addresses: the same as the kernels take them.
+    """
+
+    floor: Any
+    obstacles: tuple[Any, ...]
+    blocks: tuple[Any, ...]
+    marble: tuple[Any, ...]
+    addresses: np.ndarray
+    marble_addresses: np.ndarray
+
+
 @lru_cache(maxsize=8)
 def _block_fixtures(task: str) -> tuple[Any, ...]:
     shapes = TASKS[task].supply.shapes
@@ -78,11 +106,17 @@ def _block_fixtures(task: str) -> tuple[Any, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _fixtures(scene: Scene) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-    """The floor, the obstacles, and a block of each slot."""
+def _fixtures(scene: Scene) -> Fixtures:
     floor = engine.fixture(engine.rectangle(*TASKS[scene.task].supply.floor))
     obstacles = tuple(engine.fixture(engine.rectangle(*box)) for box in scene.obstacles)
-    return floor, obstacles, _block_fixtures(scene.task)
+    blocks, marble = _block_fixtures(scene.task), ()
+    if scene.marble is not None:
+        x, y, diameter, _ = scene.targets[0]
+        goal = engine.fixture(engine.disc(diameter, x, y), engine.GOAL_ONLY)
+        disc, mask = engine.disc(scene.marble[2]), engine.SOLID | engine.GOAL_ONLY
+        marble = goal, engine.fixture(disc, mask, friction=0.0)
+    addresses = native.addresses((floor, *blocks, *obstacles))
+    return Fixtures(floor, obstacles, blocks, marble, addresses, native.addresses(marble))
 
 
 class World:
@@ -91,14 +125,14 @@ class World:
     def __init__(self, scene: Scene, arrangement: Arrangement):
         self.scene = scene
         self.world = world = engine.new_world()
-        floor, obstacles, self.fixtures = _fixtures(scene)
+        self.fixtures = _fixtures(scene)
         static = _definitions.static
         static.userData = FLOOR
         self.floor = world.CreateBody(static)
-        self.floor.CreateFixture(floor)
+        self.floor.CreateFixture(self.fixtures.floor)
         static.userData = OBSTACLES
         self.obstacles = world.CreateBody(static)
-        for fixture in obstacles:
+        for fixture in self.fixtures.obstacles:
             self.obstacles.CreateFixture(fixture)
         self.table: list[tuple[int, bool]] = []
         self.bodies: list[Any] = []
@@ -122,7 +156,7 @@ class World:
         block.angle = angle
         block.userData = len(self.bodies)
         body = self.world.CreateBody(block)
-        body.CreateFixture(self.fixtures[slot])
+        body.CreateFixture(self.fixtures.blocks[slot])
         self.table.append((slot, sticky))
         self.bodies.append(body)
         if sticky:
@@ -229,16 +263,14 @@ class World:
 
     def _release_marble(self) -> Any:
         """Create the goal, and the marble at rest."""
-        x, y, diameter = self.scene.marble or (0.0, 0.0, 0.0)
-        goal_x, goal_y, goal_diameter, _ = self.scene.targets[0]
+        assert self.scene.marble is not None
+        goal_fixture, marble_fixture = self.fixtures.marble
         static, disc = _definitions.static, _definitions.marble
         static.userData = GOAL
-        goal = engine.disc(goal_diameter, goal_x, goal_y)
-        self.world.CreateBody(static).CreateFixture(engine.fixture(goal, engine.GOAL_ONLY))
-        disc.position, disc.userData = (x, y), MARBLE
+        self.world.CreateBody(static).CreateFixture(goal_fixture)
+        disc.position, disc.userData = self.scene.marble[:2], MARBLE
         marble = self.world.CreateBody(disc)
-        mask = engine.SOLID | engine.GOAL_ONLY
-        marble.CreateFixture(engine.fixture(engine.disc(diameter), mask, friction=0.0))
+        marble.CreateFixture(marble_fixture)
         return marble
 
     def _restore_impulses(self, table: bytes) -> None:
@@ -325,10 +357,37 @@ def _moves(body: Any, limit: float) -> bool:
     return x * x + y * y > limit * limit or abs(body.angularVelocity) > limit
 
 
+_only_python = False
+
+
+def engine_kind() -> str:
+    """'compiled', or 'python' where `native.difference` has something against it."""
+    return "python" if _only_python or native.difference() else "compiled"
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Do without the kernels, as where Box2D is another build. For comparisons; holds for all
+    threads."""
+    global _only_python
+    before, _only_python = _only_python, True
+    try:
+        yield
+    finally:
+        _only_python = before
+
+
 def settle(
     scene: Scene, arrangement: Arrangement, slot: int, sticky: bool, x: float, y: float
 ) -> Settled:
     """Add a block to an arrangement and wait until it has come to rest."""
+    if engine_kind() == "compiled":
+        fixtures = _fixtures(scene).addresses
+        ended, tables = native.settle(fixtures, arrangement, slot, sticky, x, y)
+        if ended == kernel.FAILED:
+            raise EngineFailure("a body left the world")
+        if ended != kernel.ODD:
+            return Settled(Arrangement(*tables), ended == kernel.REACHED)
     try:
         world = World(scene, arrangement)
         hit = world.settle(world.add(slot, sticky, x, y))
@@ -339,6 +398,15 @@ def settle(
 
 def roll(scene: Scene, arrangement: Arrangement, record: bool = True) -> Rolled:
     """Release the marble over an arrangement; without `record` the path is its end alone."""
+    if engine_kind() == "compiled" and scene.marble is not None:
+        fixtures, (x, y, _) = _fixtures(scene), scene.marble
+        ended, path = native.roll(
+            fixtures.addresses, fixtures.marble_addresses, x, y, arrangement, record
+        )
+        if ended == kernel.FAILED:
+            raise EngineFailure("the marble lost its position")
+        if ended != kernel.ODD:
+            return Rolled(ended == kernel.REACHED, path)
     try:
         return World(scene, arrangement).roll(record)
     except AssertionError as error:

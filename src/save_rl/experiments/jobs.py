@@ -1,0 +1,165 @@
+"""Cells of an experiment trained and tested several at a time, each by a fresh process."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from save_rl.envs.pool import usable_cores
+from save_rl.envs.worker import die_with
+from save_rl.errors import InputError, Interrupted, RunError
+from save_rl.experiments.runs import Cell, Found, Places, Table, read_cell, train_and_test
+
+_JOB = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from save_rl.experiments.jobs import job; job(int(sys.argv[2]), sys.argv[3])"
+)
+_LOG, _OPEN_LOG = "job.log", "job.log.tmp"  # new runs are made where there are .tmp files alone
+_SAYS = "save-rl: "  # how the line of a log begins that says why the job ended
+_LOOK_SECONDS, _STATUS_SECONDS = 0.2, 30.0
+
+
+def job(parent: int, task: str) -> None:
+    """The whole life of a process that trains and tests a cell.
+
+    task: JSON, the arguments of `train_and_test`.
+    """
+    die_with(parent)
+    try:
+        from save_rl.training.run_directory import settings_from_json
+
+        (name, folder, settings, tables), *places = json.loads(task)
+        made = tuple(Table(table, tuple(budgets), *rest) for table, budgets, *rest in tables)
+        cell = Cell(name, Path(folder), settings_from_json(settings), made)
+        train_and_test(cell, *places)
+    except Interrupted as stop:
+        print(f"{_SAYS}{stop}", file=sys.stderr)
+        raise SystemExit(stop.code) from None
+    except Exception as error:
+        traceback.print_exc()
+        kind = "" if isinstance(error, InputError | RunError) else f"{type(error).__name__}: "
+        print(f"{_SAYS}{kind}{error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def run_jobs(
+    cells: Sequence[Cell],
+    labels: Sequence[str],
+    keep: Callable[[int, Found], None],
+    out: Path,
+    places: Places,
+) -> None:
+    """Have several cells at a time trained and tested, each by a fresh process.
+
+    keep: is given the number of a cell, and what it has left. A job ends with the thread that
+    started it, so they are all started, and waited for, in this one.
+    """
+    from save_rl.training.interrupt import StopOnSignal
+
+    waiting: deque[int] = deque()
+    for number, cell in enumerate(cells):
+        if (found := read_cell(cell)) is None:
+            waiting.append(number)
+        else:
+            keep(number, found)
+    jobs = max(1, min(places.jobs, len(waiting)))
+    workers = max(1, usable_cores() // jobs) if places.workers < 0 else places.workers
+    running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
+    failed: dict[int, str] = {}
+    stopping, looked = False, time.monotonic()
+    with StopOnSignal() as stop:
+        try:
+            while waiting or running:
+                if stop.code is not None and not stopping:
+                    stopping = True
+                    waiting.clear()
+                    for process, _ in running.values():
+                        process.terminate()  # training saves itself and ends
+                while waiting and len(running) < jobs:
+                    number = waiting.popleft()
+                    _say(f"{labels[number]}: begins")
+                    process = _start_job(cells[number], labels[number], places.device, workers)
+                    running[number] = process, time.monotonic()
+                time.sleep(_LOOK_SECONDS)
+                for number, (process, started) in list(running.items()):
+                    if process.poll() is None:
+                        continue
+                    del running[number]
+                    cell, after = cells[number], f"after {time.monotonic() - started:.0f} s"
+                    log, found = _close_log(cell), read_cell(cell)
+                    if process.returncode == 0 and found is not None:
+                        keep(number, found)
+                        _say(f"{labels[number]}: done {after}")
+                    elif stopping:
+                        _say(f"{labels[number]}: stopped {after}")
+                    else:
+                        why = _why(process.returncode, log)
+                        failed[number] = f"{labels[number]} ({why}; see '{log}')"
+                        _say(f"{labels[number]}: failed {after}: {why}")
+                if running and time.monotonic() - looked >= _STATUS_SECONDS:
+                    looked = time.monotonic()
+                    _say("; ".join(f"{labels[i]}: {_reached(cells[i])}" for i in running))
+        finally:
+            for process, _ in running.values():
+                process.kill()
+                process.wait()
+    if stop.code is not None:
+        raise Interrupted(f"stopped; '{out}' is saved, go on with --resume.", stop.code)
+    if failed:
+        which = ", ".join(failed[number] for number in sorted(failed))
+        raise RunError(
+            f"{len(failed)} of {len(cells)} runs failed: {which}; the others are done, go on with "
+            "--resume."
+        )
+
+
+def _start_job(cell: Cell, label: str, device: str, workers: int) -> subprocess.Popen[bytes]:
+    """A process of its own for a cell. Ctrl-C does not reach it, for its group is its own too."""
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    path = json.dumps([folder for folder in sys.path if isinstance(folder, str)])
+    plain = cell._replace(folder=str(cell.folder), settings=asdict(cell.settings))
+    task = json.dumps((plain, label, device, workers))
+    command = [sys.executable, "-c", _JOB, path, str(os.getpid()), task]
+    with (cell.folder / _OPEN_LOG).open("ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+        )
+
+
+def _close_log(cell: Cell) -> Path:
+    """Give the log of a job that has ended its name; before there is a run it keeps the old one."""
+    log = cell.folder / _OPEN_LOG
+    return log.replace(cell.folder / _LOG) if (cell.folder / "config.json").exists() else log
+
+
+def _why(code: int, log: Path) -> str:
+    """Why a job ended with this code."""
+    if code < 0:
+        return f"it was ended by {signal.Signals(-code).name}"
+    said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(_SAYS)]
+    return said[-1].removeprefix(_SAYS).rstrip(".") if said else f"it exited with code {code}"
+
+
+def _reached(cell: Cell) -> str:
+    """How far a cell has come, from its metrics, which may just be written."""
+    try:
+        lines = (cell.folder / "metrics.csv").read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        return "starting"
+    whole = list(csv.DictReader(line for line in lines if line.endswith("\n")))
+    episodes = int(whole[-1]["episodes"]) if whole else 0
+    if episodes >= cell.settings.episodes:
+        return "testing"
+    return f"{episodes:,} of {cell.settings.episodes:,} episodes"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
