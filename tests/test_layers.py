@@ -16,7 +16,7 @@ LAYERS = (
     {"training", "evaluation", "players", "api"},
     {"agents", "search", "learning"},
     {"networks", "envs"},
-    {"types", "errors", "compiled"},
+    {"types", "errors", "compiled", "rescaling"},
 )
 # Imports that go up, each with its reason.
 UPWARDS = {

@@ -19,8 +19,8 @@ from numba.core import config
 _config: Any = config
 _PACKAGE = Path(__file__).parent
 _KERNELS = (
-    "compiled.py", "search/rules.py", "search/host.py", "envs/tightrope.py", "training/tabular.py",
-    "training/host_acting.py",
+    "compiled.py", "rescaling.py", "search/rules.py", "search/host.py", "envs/tightrope.py",
+    "training/tabular.py", "training/host_acting.py",
     "envs/construction/geometry.py", "envs/construction/score.py", "envs/construction/scene.py",
     "envs/construction/fields.py", "envs/construction/kernel.py", "envs/construction/state.py",
 )  # fmt: skip

@@ -16,7 +16,7 @@ from save_rl.learning import host_replay
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.search.rules import TIE_TOLERANCE
 from save_rl.search.simulators import LaneSearch
-from save_rl.training import checkpoint, host
+from save_rl.training import checkpoint, stage
 from save_rl.training.host import Program
 from save_rl.training.settings import TrainSettings
 from tests.search import mdps, reference
@@ -139,7 +139,7 @@ WALKS = {
 def walk(request):
     agent, masked, epsilon = WALKS[request.param]
     ties, noisy, epsilons = [], [], []
-    run, mix, act = LaneSearch.run, host.mix_noise_all, host.act_all
+    run, mix, act = LaneSearch.run, stage.mix_noise_all, stage.act_all
 
     def spied_run(self, *arguments, **options):
         ties.append(options["seeds"])
@@ -163,8 +163,8 @@ def walk(request):
     simulator.calls.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LaneSearch, "run", spied_run)
-        patch.setattr(host, "mix_noise_all", spied_mix)
-        patch.setattr(host, "act_all", spied_act)
+        patch.setattr(stage, "mix_noise_all", spied_mix)
+        patch.setattr(stage, "act_all", spied_act)
         states, _ = history(program, STEPS)
     rows = np.concatenate(noisy).reshape(STEPS, LANES, -1) if noisy else None
     return Walk(agent, simulator, program, [seed for (seed,) in states], ties, rows, epsilons)

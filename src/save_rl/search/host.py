@@ -16,14 +16,17 @@ from typing import NamedTuple
 import numpy as np
 
 from save_rl.compiled import njit
+from save_rl.rescaling import rescale
 from save_rl.search import rules
-from save_rl.search.rules import TIE_TOLERANCE, Rule
+from save_rl.search.rules import TIE_TOLERANCE, Rule, Space
 from save_rl.types import SearchResult
 
 _value = njit(rules.action_value)
 _exploration = njit(rules.exploration)
 _priority = njit(rules.tie_priority)
+_rescale = njit(rescale)
 _SAVE, _PUCT = int(Rule.SAVE), int(Rule.PUCT)
+_TRANSFORMED, _MIXED = int(Space.TRANSFORMED), int(Space.MIXED)
 _RANKED = 4
 _STICKS = 64
 
@@ -109,12 +112,15 @@ def plant(trees, lane, prior):
 
 
 @njit
-def _score(rule, prior, total_return, visits, spread, c):
-    return _value(rule, prior, total_return, visits) + _exploration(rule, prior, visits, spread, c)
+def _score(rule, space, prior, total_return, visits, spread, c):
+    value = _value(rule, prior, total_return, visits)
+    if space == _MIXED:
+        value = _rescale(value)
+    return value + _exploration(rule, prior, visits, spread, c)
 
 
 @njit
-def choose(trees, lane, node, simulation, rule, c, seed):
+def choose(trees, lane, node, simulation, rule, space, c, seed):
     """The action that the rule selects at a node, and the child behind it (0 if untried)."""
     first, last = trees.first[lane, node], trees.last[lane, node]
     if first + 2 > last and last == _RANKED:
@@ -132,13 +138,14 @@ def choose(trees, lane, node, simulation, rule, c, seed):
     row, ranked = trees.prior[lane, node], trees.ranked[lane, node]
     if first < last:
         action = ranked[first]
-        best = _score(rule, row[action], 0.0, 0, spread, c)
+        best = _score(rule, space, row[action], 0.0, 0, spread, c)
     if first + 1 < last:
-        runner_up = _score(rule, row[ranked[first + 1]], 0.0, 0, spread, c)
+        runner_up = _score(rule, space, row[ranked[first + 1]], 0.0, 0, spread, c)
     child = trees.first_child[lane, node]
     while child != 0:
         score = _score(
             rule,
+            space,
             trees.edge_prior[lane, child],
             trees.total_return[lane, child],
             trees.visits[lane, child],
@@ -152,18 +159,19 @@ def choose(trees, lane, node, simulation, rule, c, seed):
             runner_up = score
         child = trees.sibling[lane, child]
     if runner_up >= best - TIE_TOLERANCE:
-        return _break_tie(trees, lane, node, simulation, rule, c, seed, spread, best)
+        return _break_tie(trees, lane, node, simulation, rule, space, c, seed, spread, best)
     return action, chosen_child
 
 
 @njit
-def _break_tie(trees, lane, node, simulation, rule, c, seed, spread, best):
+def _break_tie(trees, lane, node, simulation, rule, space, c, seed, spread, best):
     """Of all actions whose score ties with `best`, the one with the highest random priority."""
     action, chosen_child, highest = -1, 0, np.int64(-1)
     child = trees.first_child[lane, node]
     while child != 0:
         score = _score(
             rule,
+            space,
             trees.edge_prior[lane, child],
             trees.total_return[lane, child],
             trees.visits[lane, child],
@@ -177,7 +185,10 @@ def _break_tie(trees, lane, node, simulation, rule, c, seed, spread, best):
         child = trees.sibling[lane, child]
     row = trees.prior[lane, node]
     for a in range(row.shape[0]):
-        if row[a] > -np.inf and _score(rule, row[a], 0.0, 0, spread, c) >= best - TIE_TOLERANCE:
+        if (
+            row[a] > -np.inf
+            and _score(rule, space, row[a], 0.0, 0, spread, c) >= best - TIE_TOLERANCE
+        ):
             priority = _priority(seed, simulation, node, a)
             if priority > highest:
                 action, chosen_child, highest = a, 0, priority
@@ -185,7 +196,7 @@ def _break_tie(trees, lane, node, simulation, rule, c, seed, spread, best):
 
 
 @njit
-def select(trees, lane, simulation, rule, c, seed):
+def select(trees, lane, simulation, rule, space, c, seed):
     """Walk from the root to an untried action or a known terminal node.
 
     Returns `(node, action)`: the node to expand and the action to try there, or the terminal node
@@ -193,7 +204,7 @@ def select(trees, lane, simulation, rule, c, seed):
     """
     node = 0
     while True:
-        action, child = choose(trees, lane, node, simulation, rule, c, seed)
+        action, child = choose(trees, lane, node, simulation, rule, space, c, seed)
         if child == 0:
             return node, action
         if trees.terminal[lane, child]:
@@ -228,11 +239,14 @@ def expand(trees, lane, simulation, parent, action, reward, terminal, prior):
 
 
 @njit
-def backup(trees, lane, node, value, discount):
-    """Add `R = r_t + γ r_{t+1} + … + γ^{T-t} V(s_T)` to every edge on the way to the root."""
+def backup(trees, lane, node, value, discount, space):
+    """Add `R = r_t + γ r_{t+1} + … + γ^{T-t} V(s_T)` to every edge on the way to the root.
+
+    In transformed space `h(R)` is added.
+    """
     while node != 0:
         value = trees.reward[lane, node] + discount * value
-        trees.total_return[lane, node] += value
+        trees.total_return[lane, node] += _rescale(value) if space == _TRANSFORMED else value
         trees.visits[lane, node] += 1
         node = trees.parent[lane, node]
         trees.chosen[lane, node] += 1
@@ -300,14 +314,25 @@ def _plant_all(trees, lanes, rows, priors):
 
 
 @njit
-def _select_all(trees, lanes, simulation, rule, c, seeds, nodes, actions):
+def _select_all(trees, lanes, simulation, rule, space, c, seeds, nodes, actions):
     for lane in lanes:
-        nodes[lane], actions[lane] = select(trees, lane, simulation, rule, c, seeds[lane])
+        nodes[lane], actions[lane] = select(trees, lane, simulation, rule, space, c, seeds[lane])
 
 
 @njit
 def _expand_all(
-    trees, lanes, simulation, nodes, actions, rewards, terminals, rows, priors, values, discount
+    trees,
+    lanes,
+    simulation,
+    nodes,
+    actions,
+    rewards,
+    terminals,
+    rows,
+    priors,
+    values,
+    discount,
+    space,
 ):
     for lane in lanes:
         node, row = nodes[lane], max(rows[lane], 0)
@@ -322,7 +347,8 @@ def _expand_all(
                 terminals[lane],
                 priors[row],
             )
-        backup(trees, lane, node, 0.0 if trees.terminal[lane, node] else values[row], discount)
+        value = 0.0 if trees.terminal[lane, node] else values[row]
+        backup(trees, lane, node, value, discount, space)
 
 
 @njit
@@ -366,17 +392,19 @@ class Search:
         seeds: np.ndarray,
         lanes: np.ndarray | None = None,
         rows: np.ndarray | None = None,
+        space: Space = Space.PLAIN,
     ) -> None:
         """Plant the trees.
 
         priors: `[n, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for ties.
         lanes: the lanes that take part; default all. rows: `[B]`, which row of `priors` belongs to
-        a lane; default its own number.
+        a lane; default its own number. space: of the priors and of the results; values of states
+        and rewards are always plain.
         """
         everything = np.arange(len(self.nodes))
         self.lanes = everything if lanes is None else np.asarray(lanes, np.int64)
         self._rule, self._c, self._discount = int(rule), float(c), float(discount)
-        self._seeds = np.asarray(seeds, np.int64)
+        self._seeds, self._space = np.asarray(seeds, np.int64), int(space)
         self._simulation = 0
         self.actions[:] = -1
         _plant_all(self.trees, self.lanes, everything if rows is None else rows, priors)
@@ -384,8 +412,8 @@ class Search:
     def select(self) -> tuple[np.ndarray, np.ndarray]:
         """`(nodes [B], actions [B])`: what to try where; action -1 where nothing is to be done."""
         _select_all(
-            self.trees, self.lanes, self._simulation, self._rule, self._c, self._seeds, self.nodes,
-            self.actions,
+            self.trees, self.lanes, self._simulation, self._rule, self._space, self._c,
+            self._seeds, self.nodes, self.actions,
         )  # fmt: skip
         return self.nodes, self.actions
 
@@ -409,7 +437,7 @@ class Search:
         """
         _expand_all(
             self.trees, self.lanes, self._simulation, self.nodes, self.actions, rewards, terminals,
-            rows, priors, values, self._discount,
+            rows, priors, values, self._discount, self._space,
         )  # fmt: skip
         self._simulation += 1
 
@@ -440,15 +468,17 @@ def search(
     c: float,
     discount: float,
     seeds: np.ndarray,
+    space: Space = Space.PLAIN,
     return_tree: bool = False,
 ) -> SearchResult:
     """Search `B` lanes with a function that steps and evaluates all of them.
 
-    prior: `[B, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for ties.
+    prior: `[B, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for ties. space: see
+    `Search.begin`.
     """
     lanes, num_actions = prior.shape
     trees = Search(lanes, budget, num_actions, prior.dtype.type)
-    trees.begin(prior, rule=rule, c=c, discount=discount, seeds=seeds)
+    trees.begin(prior, rule=rule, c=c, discount=discount, seeds=seeds, space=space)
     rows = np.arange(lanes)
     for simulation in range(budget):
         nodes, actions = trees.select()

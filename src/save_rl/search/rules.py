@@ -25,6 +25,18 @@ class Rule(IntEnum):
     PUCT = 2
 
 
+class Space(IntEnum):
+    """What is averaged where a network predicts rescaled values h(Q) (atari_r2d2.md, section 6).
+
+    PLAIN: priors and returns as they are. TRANSFORMED: rescaled priors with h of every return.
+    MIXED: plain means, of which h is compared.
+    """
+
+    PLAIN = 0
+    TRANSFORMED = 1
+    MIXED = 2
+
+
 # Scores closer than this are tied: far below any difference that matters, above the rounding of
 # float32, so that single and double precision see the same ties.
 TIE_TOLERANCE = 1e-5

@@ -6,18 +6,29 @@ the workers simulate for the next; what is found does not depend on it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from save_rl.envs.pool import Pool
 from save_rl.search import host
-from save_rl.search.rules import Rule
+from save_rl.search.rules import Rule, Space
 from save_rl.types import SearchResult
 
 # Maps observations `[n, ...]` and masks `[n, A]` (`[n, 0]` where all actions always are allowed) to
 # `(prior, value)` of at least n rows; masked actions are -inf.
 Evaluate = Callable[[Any, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class Recurrent(Protocol):
+    """An `Evaluate` with a memory, which its nodes carry: it is told first what is looked at."""
+
+    def at(self, lanes: np.ndarray, parents: np.ndarray, node: int) -> None:
+        """The next call is about node `node` of lanes `[n]`, reached from nodes `parents [n]`; for
+        a root, number 0, they are -1. Lanes are counted from the first of the search."""
+        ...
+
+
 # Changes priors `[n, A]` of roots in place; also given the numbers `[n]` of their lanes.
 Noise = Callable[[np.ndarray, np.ndarray], None]
 
@@ -54,6 +65,7 @@ class LaneSearch:
         seeds: np.ndarray,
         lanes: np.ndarray | None = None,
         noise: Noise | None = None,
+        space: Space = Space.PLAIN,
         return_tree: bool = False,
     ) -> SearchResult:
         """Search from where the lanes stand; the arrays are written anew by the next search.
@@ -62,9 +74,11 @@ class LaneSearch:
         step, a reset or `Pool.place`.
 
         evaluate: what states are worth; None is UCT's random rollout. seeds: `[lanes]` uint32.
-        lanes: `[lanes]` bool, those that take part; lost ones never do.
+        lanes: `[lanes]` bool, those that take part; lost ones never do. space: of the priors and
+        the results, see `host.Search.begin`.
         """
         self._rule, self._c, self._discount, self._seeds = rule, c, discount, seeds
+        self._space = space
         self._evaluate, self.simulations = evaluate, 0
         self._q_values[:], self._visits[:] = -np.inf, 0
         takes_part = ~self.pool.lost[self.low : self.high]
@@ -90,7 +104,7 @@ class LaneSearch:
         for group in self.groups:
             _, low, high = self.pool.groups[group]
             mine = np.flatnonzero(lanes[low - self.low : high - self.low])
-            prior, _ = self._look(group, mine)
+            prior, _ = self._look(group, mine, 0)
             self._q_values[low - self.low + mine] = prior[: len(mine)]
         return self._q_values
 
@@ -98,7 +112,7 @@ class LaneSearch:
         _, low, high = self.pool.groups[group]
         mine = slice(low - self.low, high - self.low)
         lanes = np.flatnonzero(takes_part[mine])
-        priors, _ = self._look(group, lanes)
+        priors, _ = self._look(group, lanes, 0)
         if noise is not None:
             priors = np.array(priors)
             noise(priors[: len(lanes)], mine.start + lanes)
@@ -106,7 +120,7 @@ class LaneSearch:
         rows[lanes] = np.arange(len(lanes))
         self._trees[group].begin(
             priors, rule=self._rule, c=self._c, discount=self._discount, seeds=self._seeds[mine],
-            lanes=lanes, rows=rows,
+            lanes=lanes, rows=rows, space=self._space,
         )  # fmt: skip
         if self.overlap and self.budget > 0:
             self._ask(group, 0)
@@ -138,16 +152,20 @@ class LaneSearch:
         terminated = arrays.terminated[low:high]
         new = np.flatnonzero((trees.actions >= 0) & ~terminated)
         rows[new] = np.arange(len(new))
-        priors, values = self._look(group, new)
+        priors, values = self._look(group, new, simulation + 1)
         trees.expand(arrays.reward[low:high], terminated, rows, priors, values)
 
-    def _look(self, group: int, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Prior and value of what some lanes of a group show; one row at least."""
+    def _look(self, group: int, lanes: np.ndarray, node: int) -> tuple[np.ndarray, np.ndarray]:
+        """Prior and value of what some lanes of a group show, their `node`; one row at least."""
         if len(lanes) == 0:
             return self._nothing, np.zeros(1)
         at = self.pool.groups[group].low + lanes
         mask = self.pool.arrays.mask[at]
         if self._evaluate is not None:
+            tell = getattr(self._evaluate, "at", None)  # of a `Recurrent`
+            if tell is not None:
+                parents = self._trees[group].nodes[lanes] if node else np.full(len(lanes), -1)
+                tell(at - self.low, parents, node)
             return self._evaluate(self.pool.observation(at), mask)
         prior = np.zeros((len(lanes), self.pool.layout.num_actions), np.float32)
         if mask.shape[1]:

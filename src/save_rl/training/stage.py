@@ -1,0 +1,248 @@
+"""Lanes of simulators that an agent acts in: resets, searches, real steps, tests.
+
+What is learned from them is the business of the programs that stand on this: transitions one by one
+in `training.host`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from save_rl.agents import ACTS, Agent, get_agent
+from save_rl.envs import ENVIRONMENTS
+from save_rl.envs.pool import Pool, Source
+from save_rl.envs.worker import ANY_LEVEL, exactly
+from save_rl.errors import require
+from save_rl.search.host import mix_noise_all
+from save_rl.search.rules import Rule, Space
+from save_rl.search.simulators import Evaluate, LaneSearch
+from save_rl.training.host_acting import act_all
+from save_rl.training.settings import TrainSettings
+from save_rl.types import SearchResult, Simulator
+
+ACT, TEST, RESET = 1, 2, 3  # streams of random numbers
+MAX_TEST_STEPS = 1000  # in simulators that say no `max_steps` of their own
+
+
+class Memory(Protocol):
+    """An `Evaluate` that remembers what its lanes have seen."""
+
+    def go_on(self, fresh: np.ndarray) -> None:
+        """All lanes have made a step; those that are `fresh` `[lanes]` begin an episode next."""
+        ...
+
+
+class Stage:
+    """The pool of simulators of all seeds of one set of settings, and what an agent does there.
+
+    simulators: one per seed. sources: how worker processes make the same ones. test_lanes: lanes
+    for tests, per seed. Without `train`, there are no others. What is done does not depend on
+    `workers` or `overlap`. plays: the agent that searches and acts, where it is not the one that
+    learns.
+    """
+
+    space = Space.PLAIN  # that searches average in
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        simulators: Sequence[Simulator],
+        sources: Sequence[Source] = (),
+        *,
+        workers: int = 0,
+        timeout: float = 0.0,
+        test_lanes: int = 0,
+        train: bool = True,
+        overlap: bool = True,
+        warn: Callable[[str], None] | None = None,
+        plays: Agent | None = None,
+    ):
+        self.settings = settings
+        self.agent: Agent = get_agent(settings.agent)
+        self._plays = plays or self.agent
+        self._simulators, self._overlap = simulators, overlap
+        halves = [settings.lanes - settings.lanes // 2, settings.lanes // 2] if train else []
+        tests = [test_lanes - test_lanes // 2, test_lanes // 2]
+        sizes = [
+            (i, size) for i in range(len(simulators)) for size in (*halves, *tests) if size > 0
+        ]
+        used = sum(size > 0 for size in halves)
+        per_seed = len(sizes) // len(simulators)
+        first = range(0, len(sizes), per_seed)
+        self._groups = [list(range(i, i + used)) for i in first]
+        self._test_groups = [list(range(i + used, i + per_seed)) for i in first]
+        self.curriculum = _curriculum(settings, simulators[0])
+        self.pool = Pool(
+            simulators, sizes, workers=workers, sources=sources, timeout=timeout, warn=warn
+        )
+        budget = settings.budget if self.agent.search is not None else 0
+        self._searches = [LaneSearch(self.pool, g, budget, overlap) for g in self._groups if g]
+
+    def evaluator(self, params: Any, lanes: int, budget: int) -> Evaluate:
+        """What states are worth under these parameters, for searches of so many lanes."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the workers."""
+        self.pool.close()
+
+    def _random(self, index: int, stream: int, *number: int) -> np.random.Generator:
+        return np.random.default_rng((self.settings.seeds[index], stream, *number))
+
+    def _lanes(self, groups: list[int]) -> np.ndarray:
+        """Lanes of neighbouring groups; what is read with these numbers is a copy."""
+        return np.arange(self.pool.groups[groups[0]].low, self.pool.groups[groups[-1]].high)
+
+    def _reset(self, index: int, which: np.ndarray, seeds: np.ndarray, wanted: np.ndarray) -> None:
+        """Begin episodes in some training lanes."""
+        start = self._lanes(self._groups[index])[0]
+        for group in self._groups[index]:
+            lanes = self.pool.groups[group].lanes
+            mine = lanes[which[lanes - start]]
+            if len(mine):
+                self.pool.reset(group, mine, seeds[mine - start], wanted[mine - start])
+
+    def _advance(self, index: int, actions: np.ndarray) -> None:
+        """A real step of the training lanes; -1 leaves a lane where it is."""
+        start = self._lanes(self._groups[index])[0]
+        for group in self._groups[index]:
+            self.pool.advance(group, actions[self.pool.groups[group].lanes - start])
+        for group in self._groups[index]:
+            self.pool.receive(group)
+
+    def _decide(
+        self, search: LaneSearch, evaluate: Evaluate, rule: Rule | None, active: np.ndarray,
+        epsilon: np.ndarray, rng: np.random.Generator, noise: float = 0.0,
+    ) -> tuple[SearchResult, np.ndarray]:  # fmt: skip
+        """Search from where the lanes stand, and choose; ε below 0 means test."""
+        s, agent = self.settings, self._plays
+        ties, luck, rest = rng.integers(2**32, size=(3, len(active)), dtype=np.uint32)
+        if rule is None or search.budget == 0:
+            prior = search.priors(evaluate, active)
+            visits = np.zeros(prior.shape, np.int32)
+            result = SearchResult(prior, visits, visits > 0)
+        else:
+
+            def mix(priors: np.ndarray, lanes: np.ndarray) -> None:
+                mix_noise_all(rest[lanes], noise, priors)
+
+            result = search.run(
+                evaluate,
+                rule=rule,
+                c=s.c,
+                discount=s.discount,
+                seeds=ties,
+                lanes=active,
+                noise=mix if noise > 0 else None,
+                space=self.space,
+            )
+        active = active & ~self.pool.lost[search.low : search.high]
+        actions = np.full(len(active), -1, np.int64)
+        act_all(
+            np.flatnonzero(active), luck, search.budget > 0, ACTS.index(agent.act), s.c, epsilon,
+            result.q_values, result.visits, actions,
+        )  # fmt: skip
+        return result, actions
+
+    def play(
+        self, params: Sequence[Any], episodes: int, budget: int, number: int,
+        level: int | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Returns and lengths `[seeds, episodes]` of test episodes; `number` draws them.
+
+        level: where there is a curriculum, the level of the episodes; default the hardest.
+        """
+        wanted = ANY_LEVEL
+        if level is not None:
+            require(
+                has_levels(self._simulators[0]), "--level", level,
+                "left out in an environment without levels",
+            )  # fmt: skip
+            hardest = hardest_level(self._simulators[0])
+            require(0 <= level <= hardest, "--level", level, f"from 0 to {hardest}")
+            wanted = exactly(level)
+        elif self.curriculum != "none":
+            wanted = exactly(hardest_level(self._simulators[0]))
+        played = [
+            self._play(i, seed, episodes, budget, number, wanted) for i, seed in enumerate(params)
+        ]
+        return np.stack([returns for returns, _ in played]), np.stack([n for _, n in played])
+
+    def _play(
+        self, index: int, params: Any, episodes: int, budget: int, number: int, wanted: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        pool, groups = self.pool, self._test_groups[index]
+        search, lanes = LaneSearch(pool, groups, budget, self._overlap), self._lanes(groups)
+        limit = getattr(self._simulators[index], "max_steps", MAX_TEST_STEPS)
+        returns, steps = np.zeros(episodes), np.zeros(episodes, np.int64)
+        size = len(lanes)
+        episode = np.arange(size)  # that each lane plays; the number of episodes where none is left
+        episode[episode >= episodes] = episodes
+        begun = int(np.count_nonzero(episode < episodes))
+        fresh = episode < episodes
+        greedy = np.full(size, -1.0)
+        evaluate, t = self.evaluator(params, size, budget), 0
+        go_on = getattr(evaluate, "go_on", None)  # of a `Memory`
+        while np.any(episode < episodes):
+            rng = self._random(index, TEST, number, t)
+            seeds = rng.integers(2**31, size=size)
+            for group in groups:
+                mine = pool.groups[group].lanes
+                mine = mine[fresh[mine - lanes[0]]]
+                if len(mine):
+                    pool.reset(group, mine, seeds[mine - lanes[0]], wanted)
+            active = (episode < episodes) & ~pool.lost[lanes]
+            _, actions = self._decide(
+                search, evaluate, self._plays.test_search, active, greedy, rng
+            )
+            for group in groups:
+                pool.advance(group, actions[pool.groups[group].lanes - lanes[0]])
+            for group in groups:
+                pool.receive(group)
+            moved = (actions >= 0) & ~pool.lost[lanes]
+            at = episode[moved]
+            returns[at] += pool.arrays.reward[lanes][moved]
+            steps[at] += 1
+            over = np.zeros(size, np.bool_)
+            over[moved] = (
+                pool.arrays.terminated[lanes] | pool.arrays.truncated[lanes]
+            )[moved] | (steps[at] >= limit)  # fmt: skip
+            fresh = ~moved & (episode < episodes)  # failed: played again, with another start
+            returns[episode[fresh]], steps[episode[fresh]] = 0.0, 0
+            for lane in np.flatnonzero(over):
+                episode[lane] = min(begun, episodes)
+                fresh[lane] = begun < episodes
+                begun += 1
+            if go_on is not None:
+                go_on(fresh)
+            t += 1
+        return returns, steps
+
+
+def hardest_level(simulator: Any) -> int:
+    """The level that a curriculum ends at."""
+    return int(simulator.difficulty)
+
+
+def has_levels(simulator: Any) -> bool:
+    """Whether a curriculum can ask a simulator for levels."""
+    number = isinstance(getattr(simulator, "difficulty", None), int)
+    return number and bool(getattr(simulator, "curriculum_sample", False))
+
+
+def _curriculum(settings: TrainSettings, simulator: Simulator) -> str:
+    """How levels rise in this run."""
+    name = settings.curriculum
+    if name == "auto":
+        entry = ENVIRONMENTS.get(settings.env)
+        return entry.curriculum if entry and has_levels(simulator) else "none"
+    require(
+        name == "none" or has_levels(simulator), "--curriculum", repr(name),
+        "'none' in an environment without levels to sample from",
+    )  # fmt: skip
+    require(
+        name != "adaptive" or hasattr(simulator, "solved"), "--curriculum", repr(name),
+        "'none' or 'linear' in a simulator without kind(state) and solved(state)",
+    )  # fmt: skip
+    return name
