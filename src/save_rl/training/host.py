@@ -90,7 +90,6 @@ class Program(Stage):
         while settings.updates_per_step % pieces:
             pieces -= 1
         self.updates = Updates(self.learning, masked, pieces, options or {})
-        self._history: list[list[list[int]]] = [[] for _ in simulators]
         self._counted = [0] * len(simulators)  # faults that are in `restarts`
 
     def evaluator(self, params: Any, lanes: int, budget: int) -> Evaluate:
@@ -167,21 +166,15 @@ class Program(Stage):
     def snapshot(self, state: tuple[HostSeed, ...]) -> tuple[HostSeed, ...]:
         """What a checkpoint holds."""
         return tuple(
-            seed._replace(history=np.array([a for lane in lanes for a in lane], np.int32))
-            for seed, lanes in zip(state, self._history, strict=True)
+            seed._replace(history=self._past_actions(index)) for index, seed in enumerate(state)
         )
 
     def restore(self, state: tuple[HostSeed, ...]) -> tuple[HostSeed, ...]:
         """A state as a checkpoint gives it, ready to go on: its episodes are played again."""
         for index, seed in enumerate(state):
-            ends = np.cumsum(seed.episode_step)
-            histories = np.split(seed.history, ends[:-1])
-            self._history[index] = [part.tolist() for part in histories]
-            everywhere = np.ones(len(histories), np.bool_)
-            self._reset(index, everywhere, seed.episode_seed, seed.episode_wanted)
-            for t in range(int(seed.episode_step.max(initial=0))):
-                actions = [part[t] if t < len(part) else -1 for part in histories]
-                self._advance(index, np.array(actions))
+            self._play_again(
+                index, seed.episode_seed, seed.episode_wanted, seed.episode_step, seed.history
+            )
         return tuple(
             seed._replace(learner=jax.tree.map(jnp.asarray, seed.learner)) for seed in state
         )
@@ -277,13 +270,7 @@ class Program(Stage):
             env_steps=seed.env_steps + moved.sum(),
             simulator_steps=seed.simulator_steps + search.simulations,
         )
-        for history, action, new in zip(
-            self._history[index], actions.tolist(), renewed.tolist(), strict=True
-        ):
-            if new:
-                history.clear()
-            else:
-                history.append(action)
+        self._note(index, actions, renewed)
         return seed
 
     def _count_levels(

@@ -78,6 +78,7 @@ class Stage:
         )
         budget = settings.budget if self.agent.search is not None else 0
         self._searches = [LaneSearch(self.pool, g, budget, overlap) for g in self._groups if g]
+        self._history = [[[] for _ in range(settings.lanes)] for _ in simulators]
 
     def evaluator(self, params: Any, lanes: int, budget: int) -> Evaluate:
         """What states are worth under these parameters, for searches of so many lanes."""
@@ -110,6 +111,35 @@ class Stage:
             self.pool.advance(group, actions[self.pool.groups[group].lanes - start])
         for group in self._groups[index]:
             self.pool.receive(group)
+
+    def _note(self, index: int, actions: np.ndarray, renewed: np.ndarray) -> None:
+        """Keep the actions of episodes that go on, forget those of lanes that begin anew."""
+        lanes = zip(self._history[index], actions.tolist(), renewed.tolist(), strict=True)
+        for history, action, new in lanes:
+            if new:
+                history.clear()
+            else:
+                history.append(action)
+
+    def _past_actions(self, index: int) -> np.ndarray:
+        """Actions of the episodes in progress, lane after lane."""
+        return np.array([a for lane in self._history[index] for a in lane], np.int32)
+
+    def _play_again(
+        self, index: int, seeds: np.ndarray, wanted: np.ndarray, steps: np.ndarray,
+        actions: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Bring the training lanes to where they were: simulators are pure.
+
+        seeds, wanted: `[lanes]` what the episodes were reset with. steps: `[lanes]` how long they
+        are. actions: `[sum of steps]`, lane after lane.
+        """
+        histories = [part.tolist() for part in np.split(actions, np.cumsum(steps)[:-1])]
+        self._history[index] = histories
+        self._reset(index, np.ones(len(histories), np.bool_), seeds, wanted)
+        for t in range(int(steps.max(initial=0))):
+            now = [part[t] if t < len(part) else -1 for part in histories]
+            self._advance(index, np.array(now))
 
     def _decide(
         self, search: LaneSearch, evaluate: Evaluate, rule: Rule | None, active: np.ndarray,
