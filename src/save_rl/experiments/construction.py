@@ -113,8 +113,8 @@ def _scales(tasks: tuple[str, ...], agents: tuple[str, ...], tests: int, uct: in
         ),
         "small": Axes(
             tasks, agents, seeds=3, episodes=10_000, test_episodes=200, lanes=128,
-            epsilon_episodes=2e3, beta_episodes=5e3, uct_budget=uct, uct_episodes=50,
-        ),
+            epsilon_episodes=2e3, uct_budget=uct, uct_episodes=50,
+        ),  # β as in the paper: where it changes faster, SAVE learns more slowly
         "paper": Axes(  # paper C.2
             tasks, agents, seeds=10, episodes=1_000_000, test_episodes=tests, uct_budget=uct
         ),

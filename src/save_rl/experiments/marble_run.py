@@ -70,7 +70,6 @@ SCALES = {
     ),
     "small": Axes(
         seeds=3, episodes=20_000, test_episodes=100, lanes=128, epsilon_episodes=2e3,
-        beta_episodes=5e3,
     ),
     "paper": Axes(seeds=10, episodes=1_000_000, test_episodes=1000),  # paper C.2
 }  # fmt: skip
