@@ -20,7 +20,7 @@ _config: Any = config
 _PACKAGE = Path(__file__).parent
 _KERNELS = (
     "compiled.py", "rescaling.py", "search/rules.py", "search/host.py", "envs/tightrope.py",
-    "training/tabular.py", "training/host_acting.py",
+    "training/tabular.py", "training/host_acting.py", "learning/sequence_replay.py",
     "envs/construction/geometry.py", "envs/construction/score.py", "envs/construction/scene.py",
     "envs/construction/fields.py", "envs/construction/kernel.py", "envs/construction/state.py",
 )  # fmt: skip

@@ -1,0 +1,162 @@
+"""The network of R2D2 for training, with and without SAVE (atari_r2d2.md): asked by searches whose
+nodes carry its memory, and updated from sequences of steps.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from save_rl.agents import Agent
+from save_rl.learning.r2d2 import Sequences, importance_weights, sequence_loss
+from save_rl.learning.sequence_replay import Sample
+from save_rl.networks.recurrent import RecurrentNetwork
+from save_rl.rescaling import unscale
+from save_rl.training.learner import Learner, is_array
+from save_rl.types import Array
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What the network is and how it learns; all values of R2D2's table 2 unless said."""
+
+    profile: str = "paper"
+    """Sizes of the network: `paper` or `small`."""
+    reward_input: str = "raw"
+    """How the network sees the previous reward: `raw`, `tanh` or `h`."""
+    search_space: str = "transformed"
+    """Values that searches average: `transformed`, `mixed` or `raw` (atari_r2d2.md, 6)."""
+    learning_rate: float = 1e-4
+    """Adam's learning rate."""
+    clip: float = 40.0  # SEED RL
+    """Largest norm of a gradient."""
+    burn_in: int = 40
+    """Steps that only warm up the recurrent state."""
+    n: int = 5
+    """Steps of reward in a target."""
+
+
+class Recall:
+    """The recurrent network as an `Evaluate`: it remembers, per lane, what led to every node.
+
+    Memories stay on the device: `[lanes + 1, nodes, 2, H]`, hidden state and cell; the last lane is
+    where padding goes. `before [lanes + 1, 2, H]` is what was remembered before the root was seen.
+    Nothing that a search does changes it.
+    """
+
+    def __init__(self, networks: "Networks", params: Any, lanes: int, budget: int):
+        self._networks, self.lanes = networks, lanes
+        self.set_params(params)
+        shape = (2, networks.hidden)
+        self._memory = jnp.zeros((lanes + 1, budget + 1, *shape))
+        self.before = jnp.zeros((lanes + 1, *shape))
+        self.root_q = np.zeros((lanes, networks.actions), np.float32)  # rescaled
+
+    def set_params(self, params: Any) -> None:
+        """Use other parameters from now on."""
+        self._leaves = [jnp.asarray(x) for x in jax.tree.leaves(params)]
+
+    def at(self, lanes: np.ndarray, parents: np.ndarray, node: int) -> None:
+        self._next = lanes, parents, node
+
+    def __call__(self, observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        lanes, parents, node = self._next
+        size = max(8, 1 << (len(lanes) - 1).bit_length())
+
+        def pad(x: np.ndarray, value: int = 0) -> np.ndarray:
+            more = size - len(x)
+            return np.concatenate([x, np.full((more, *x.shape[1:]), value, x.dtype)]) if more else x
+
+        q, prior, value, self._memory = self._networks.evaluate(
+            self._leaves, self._memory, self.before, jax.tree.map(pad, observation),
+            pad(lanes, self.lanes), pad(parents), node,
+        )  # fmt: skip
+        if node == 0:
+            self.root_q[lanes] = np.asarray(q)[: len(lanes)]
+        return np.asarray(prior), np.asarray(value)
+
+    def go_on(self, fresh: np.ndarray) -> None:
+        """All lanes have made a step from their roots; those that are fresh forget everything."""
+        forgets = np.append(fresh, True)
+        self.before = jnp.where(forgets[:, None, None], 0.0, self._memory[:, 0])
+
+
+class Networks:
+    """The network of an agent as compiled functions of lists of parameters."""
+
+    def __init__(
+        self, agent: Agent, settings: NetworkSettings, actions: int, options: dict[str, str]
+    ):
+        def make(key: Array) -> RecurrentNetwork:
+            return RecurrentNetwork(actions, key, settings.profile, settings.reward_input)
+
+        self._make, self.actions = make, actions
+        self._static = eqx.partition(make(jax.random.PRNGKey(0)), is_array)[1]
+        self._optimiser = optax.chain(
+            optax.clip_by_global_norm(settings.clip),
+            optax.adam(settings.learning_rate, eps=1e-3),  # R2D2, table 2
+        )
+        example = jax.eval_shape(self.initial, jax.random.PRNGKey(0))
+        of_params = jax.tree.structure(example.params)
+        self.structure = jax.tree.structure((example.params, example.optimiser))
+        self.hidden = example.params.lstm.hidden.shape[0]
+        raw = settings.search_space != "transformed"
+        beta_q, beta_a = agent.beta_q.start, agent.beta_a.start
+
+        def evaluate(
+            leaves: list[Array], memory: Array, before: Array, observation: Any, lanes: Array,
+            parents: Array, node: Array,
+        ) -> Any:  # fmt: skip
+            network = self.network(jax.tree.unflatten(of_params, leaves))
+            came = jnp.where(node == 0, before[lanes], memory[lanes, parents])
+            q, state = network(observation, {"hidden": came[:, 0], "cell": came[:, 1]})
+            after = jnp.stack([state["hidden"], state["cell"]], 1)
+            prior = unscale(q) if raw else q
+            return q, prior, unscale(jnp.max(q, -1)), memory.at[lanes, node].set(after)
+
+        def update(leaves: list[Array], target: list[Array], batch: Sequences) -> Any:
+            params, optimiser = jax.tree.unflatten(self.structure, leaves)
+            frozen = self.network(jax.tree.unflatten(of_params, target))
+
+            def loss(params: Any) -> Any:
+                return sequence_loss(
+                    self.network(params), frozen, batch, beta_q, beta_a,
+                    settings.burn_in, settings.n,
+                )  # fmt: skip
+
+            (_, about), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+            changes, optimiser = self._optimiser.update(gradient, optimiser)
+            return jax.tree.leaves((optax.apply_updates(params, changes), optimiser)), about
+
+        self.evaluate = jax.jit(evaluate, donate_argnums=1, compiler_options=options or None)
+        self.update = jax.jit(update, compiler_options=options or None)
+
+    def network(self, params: Any) -> RecurrentNetwork:
+        """The network with these parameters."""
+        return eqx.combine(params, self._static)
+
+    def initial(self, key: Array) -> Learner:
+        """A learner that has learned nothing."""
+        params = eqx.partition(self._make(key), is_array)[0]
+        return Learner(params, params, self._optimiser.init(params))
+
+
+def to_batch(sample: Sample, gamma: float) -> Sequences:
+    """What the learner takes, of what the replay gives."""
+    s = sample.sequences
+    return Sequences(
+        frames=s.frames,
+        previous_action=s.previous_action,
+        previous_reward=s.previous_reward,
+        action=s.action,
+        reward=s.reward,
+        discount=np.float32(gamma) * s.discount,
+        valid=s.valid,
+        q_mcts=s.q_mcts,
+        state={"hidden": s.state[:, 0], "cell": s.state[:, 1]},
+        weight=np.asarray(importance_weights(sample.probability), np.float32),
+    )

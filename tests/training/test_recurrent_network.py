@@ -1,0 +1,181 @@
+"""The recurrent network in a search: what its nodes remember."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from save_rl.agents import get_agent
+from save_rl.envs.pool import Pool
+from save_rl.learning.schedules import constant
+from save_rl.networks.recurrent import STACK
+from save_rl.search.rules import Rule, Space
+from save_rl.search.simulators import LaneSearch
+from save_rl.training.recurrent_network import Networks, NetworkSettings, Recall
+
+ACTIONS, LANES, BUDGET = 4, 5, 9
+AGENT = replace(get_agent("save"), beta_q=constant(1.0), beta_a=constant(10.0))
+
+
+class Shown(NamedTuple):
+    """A moment: a number that all its pictures are drawn from, and what led here."""
+
+    number: int
+    stack: np.ndarray
+    action: int = 0
+    reward: float = 0.0
+
+
+class Pictures:
+    """Shows noise that depends on all actions so far; ends after some of them."""
+
+    num_actions = ACTIONS
+
+    def reset(self, seed):
+        return Shown(seed + 1, self._push(np.zeros((84, 84, STACK), np.uint8), seed + 1))
+
+    def _push(self, stack, number):
+        new = np.random.default_rng(number).integers(256, size=(84, 84, 1), dtype=np.uint8)
+        return np.concatenate([stack[..., 1:], new], -1)
+
+    def step(self, state, action):
+        number = (state.number * 31 + action * 7 + 1) % 1_000_003
+        reward = float(number % 13 - 6)
+        after = Shown(number, self._push(state.stack, number), int(action), reward)
+        return after, reward, number % 11 == 0, False
+
+    def observe(self, state):
+        return {
+            "frames": state.stack, "action": np.int32(state.action),
+            "reward": np.float32(state.reward),
+        }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def networks():
+    return Networks(AGENT, NetworkSettings(profile="small"), ACTIONS, {})
+
+
+@pytest.fixture(scope="module")
+def params(networks):
+    return networks.initial(jax.random.PRNGKey(3)).params
+
+
+def whole_pass(networks, params, observations):
+    """q̃ and memory after every one of some observations, one after the other."""
+    network = networks.network(params)
+    state, found = network.zero_state(1), []
+    for seen in observations:
+        q, state = network({k: jnp.asarray(v)[None] for k, v in seen.items()}, state)
+        found.append((np.asarray(q[0]), np.concatenate([state["hidden"], state["cell"]])))
+    return found
+
+
+def new_pool():
+    pool = Pool([Pictures()], [(0, 3), (0, LANES - 3)])
+    for group, lanes in ((0, np.arange(3)), (1, np.arange(3, LANES))):
+        pool.reset(group, lanes, lanes + 100)
+    return pool
+
+
+def search(pool, recall, space=Space.TRANSFORMED, budget=BUDGET):
+    found = LaneSearch(pool, [0, 1], budget).run(
+        recall, rule=Rule.SAVE, c=2.0, discount=0.9, seeds=np.arange(LANES, dtype=np.uint32),
+        space=space, return_tree=True,
+    )  # fmt: skip
+    return found, found.tree
+
+
+def test_a_node_knows_what_the_real_way_there_would_tell(networks, params):
+    """Two real steps, then a search: every node equals one pass over the whole way."""
+    sim, pool = Pictures(), new_pool()
+    recall = Recall(networks, params, LANES, BUDGET)
+    ways = [[sim.reset(100 + lane)] for lane in range(LANES)]
+    nobody = np.zeros(LANES, bool)
+    for step in range(2):
+        search(pool, recall)
+        actions = (np.arange(LANES) + step) % ACTIONS
+        for group in (0, 1):
+            pool.advance(group, actions[pool.groups[group].lanes])
+        for group in (0, 1):
+            pool.receive(group)
+        for lane, way in enumerate(ways):
+            way.append(sim.step(way[-1], int(actions[lane]))[0])
+        recall.go_on(nobody)
+    _, trees = search(pool, recall)
+    memory, checked = np.asarray(recall._memory), 0
+    for tree, low in zip(trees, (0, 3), strict=True):
+        for lane in range(len(tree.parent)):
+            states = {0: ways[low + lane]}
+            real = whole_pass(networks, params, map(sim.observe, states[0]))
+            q, after = real[-1]
+            np.testing.assert_allclose(recall.root_q[low + lane], q, atol=1e-5)
+            np.testing.assert_allclose(memory[low + lane, 0], after, atol=1e-5)
+            for node in range(1, BUDGET + 1):
+                if tree.parent[lane, node] not in states or tree.terminal[lane, node]:
+                    continue
+                before = states[tree.parent[lane, node]]
+                states[node] = [*before, sim.step(before[-1], tree.action[lane, node])[0]]
+                q, after = whole_pass(networks, params, map(sim.observe, states[node]))[-1]
+                np.testing.assert_allclose(memory[low + lane, node], after, atol=1e-5)
+                untried = tree.prior[lane, node] > -np.inf
+                np.testing.assert_allclose(tree.prior[lane, node][untried], q[untried], atol=1e-5)
+                checked += untried.sum()
+    assert checked > 4 * LANES
+
+
+def test_searching_changes_nothing_that_is_remembered(networks, params):
+    """A lane that searches and throws the result away sees what one without any search sees."""
+    roots, befores = [], []
+    for budget in (0, BUDGET):
+        pool, recall = new_pool(), Recall(networks, params, LANES, BUDGET)
+        seen = []
+        for step in range(4):
+            if budget:
+                search(pool, recall)
+            else:
+                LaneSearch(pool, [0, 1], 0).priors(recall, np.ones(LANES, bool))
+            seen.append(recall.root_q.copy())
+            actions = (np.arange(LANES) * 3 + step) % ACTIONS
+            for group in (0, 1):
+                pool.advance(group, actions[pool.groups[group].lanes])
+            for group in (0, 1):
+                pool.receive(group)
+            fresh = pool.arrays.terminated[:LANES].copy()
+            for group in (0, 1):
+                lanes = pool.groups[group].lanes
+                lanes = lanes[fresh[lanes]]
+                if len(lanes):
+                    pool.reset(group, lanes, lanes + 200)
+            recall.go_on(fresh)
+        roots.append(np.stack(seen))
+        befores.append(np.asarray(recall.before)[:LANES])
+    np.testing.assert_allclose(roots[0], roots[1], atol=1e-6)
+    np.testing.assert_allclose(befores[0], befores[1], atol=1e-6)
+    assert np.abs(befores[0]).max() > 0.01
+
+
+def test_fresh_lanes_remember_nothing(networks, params):
+    pool, recall = new_pool(), Recall(networks, params, LANES, BUDGET)
+    search(pool, recall)
+    fresh = np.array([True, False, False, True, False])
+    recall.go_on(fresh)
+    before = np.abs(np.asarray(recall.before)[:LANES]).max((1, 2))
+    np.testing.assert_array_equal(before > 0, ~fresh)
+
+
+def test_raw_priors_are_points(params):
+    """In raw and mixed space the search is given h⁻¹(q̃)."""
+    found = {}
+    for name in ("transformed", "raw"):
+        chosen = NetworkSettings(profile="small", search_space=name)
+        recall = Recall(Networks(AGENT, chosen, ACTIONS, {}), params, LANES, 0)
+        found[name] = LaneSearch(new_pool(), [0, 1], 0).priors(recall, np.ones(LANES, bool)).copy()
+        np.testing.assert_allclose(recall.root_q, found["transformed"], atol=1e-6)
+    q = found["transformed"].astype(np.float64)
+    assert np.abs(q).max() > 0.01
+    h = np.sign(found["raw"]) * (np.sqrt(np.abs(found["raw"]) + 1) - 1) + 1e-3 * found["raw"]
+    np.testing.assert_allclose(h, q, atol=1e-5)
