@@ -216,6 +216,11 @@ class Writer:
             self._clear(lane)
         return finished
 
+    def drop(self, lanes: np.ndarray) -> None:
+        """Forget the episodes of lanes `[n]` whose simulator has failed."""
+        for lane in lanes.tolist():
+            self._clear(lane)
+
     def state(self) -> dict[str, np.ndarray]:
         """All that the lanes hold, for a checkpoint."""
         arrays = self._rows | {"states": self._states, "age": self._age, "window": self._window}

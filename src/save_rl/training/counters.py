@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple, TypeVar
 
+import jax
 import numpy as np
 
 from save_rl.learning.exploration import typical_length
@@ -86,3 +87,25 @@ def count_updates(state: SeedT, updates: Any, loss_q: Any, loss_a: Any) -> SeedT
             updates=stats.updates + updates,
         ),
     )
+
+
+def keep_types(before: SeedT, after: SeedT) -> SeedT:
+    """`after`, its counters as arrays of the types that they had `before`, for checkpoints.
+
+    What has fields of its own (networks, replays) is left as it is; statistics are not.
+    """
+    counted = {
+        name: jax.tree.map(lambda old, new: np.asarray(new, old.dtype), old, getattr(after, name))
+        for name, old in before._asdict().items()
+        if isinstance(old, np.ndarray) or name in ("stats", "health")
+    }
+    return after._replace(**counted)
+
+
+class AnyLength:
+    """Stands for an array of any length in a template."""
+
+    shape = (-1,)
+
+    def __init__(self, dtype: Any):
+        self.dtype = np.dtype(dtype)

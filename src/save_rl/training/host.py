@@ -30,7 +30,15 @@ from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
 from save_rl.networks import network_maker
 from save_rl.search.simulators import Evaluate
-from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
+from save_rl.training.counters import (
+    AnyLength,
+    Counters,
+    Stats,
+    count_step,
+    count_updates,
+    keep_types,
+    no_stats,
+)
 from save_rl.training.host_network import Network, Updates
 from save_rl.training.learner import Learner, Learning
 from save_rl.training.settings import TrainSettings
@@ -160,7 +168,7 @@ class Program(Stage):
         one = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._blank(self.settings.seeds[0])
         )
-        one = one._replace(history=_AnyLength())
+        one = one._replace(history=AnyLength(np.int32))
         return tuple(one for _ in self._simulators)
 
     def snapshot(self, state: tuple[HostSeed, ...]) -> tuple[HostSeed, ...]:
@@ -188,13 +196,13 @@ class Program(Stage):
                 for t in range(step, step + self.settings.chunk):
                     learns = int(seed.replay.added) >= self.settings.min_replay
                     made += learns * self.settings.updates_per_step
-                    seed = _keep_types(seed, self._lock_step(index, seed, t, learns))
+                    seed = keep_types(seed, self._lock_step(index, seed, t, learns))
                 losses, self.updates.losses = self.updates.losses, []
                 loss_q, loss_a = np.sum(np.asarray(losses, np.float32).reshape(-1, 2), 0)
                 restarts = seed.restarts + self.pool.faults[index] - self._counted[index]
                 self._counted[index] = self.pool.faults[index]
                 counted = count_updates(seed, made, loss_q, loss_a)._replace(restarts=restarts)
-                seed = _keep_types(seed, counted)
+                seed = keep_types(seed, counted)
             after.append(seed)
         return tuple(after)
 
@@ -293,21 +301,6 @@ class Program(Stage):
             hardest = hardest_level(self._simulators[0])
             seed = seed._replace(bins=record(seed.bins, kinds, solved, hardest))
         return seed
-
-
-def _keep_types(before: HostSeed, after: HostSeed) -> HostSeed:
-    """`after` with numbers of the types that a checkpoint holds."""
-    rest = {"learner": None, "replay": None, "bins": None}
-    kept = jax.tree.map(
-        lambda old, new: np.asarray(new, old.dtype), before._replace(**rest), after._replace(**rest)
-    )
-    return kept._replace(learner=after.learner, replay=after.replay, bins=after.bins)
-
-
-class _AnyLength:
-    """Stands for an array of int32 of any length in a template."""
-
-    shape, dtype = (-1,), np.dtype(np.int32)
 
 
 def _target(agent: Agent, result: SearchResult) -> np.ndarray:

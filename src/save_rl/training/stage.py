@@ -144,8 +144,12 @@ class Stage:
     def _decide(
         self, search: LaneSearch, evaluate: Evaluate, rule: Rule | None, active: np.ndarray,
         epsilon: np.ndarray, rng: np.random.Generator, noise: float = 0.0,
+        instead: Callable[[], np.ndarray] | None = None,
     ) -> tuple[SearchResult, np.ndarray]:  # fmt: skip
-        """Search from where the lanes stand, and choose; ε below 0 means test."""
+        """Search from where the lanes stand, and choose; ε below 0 means test.
+
+        instead: values `[lanes, A]` to choose by instead of what the search found.
+        """
         s, agent = self.settings, self._plays
         ties, luck, rest = rng.integers(2**32, size=(3, len(active)), dtype=np.uint32)
         if rule is None or search.budget == 0:
@@ -167,6 +171,9 @@ class Stage:
                 noise=mix if noise > 0 else None,
                 space=self.space,
             )
+        if instead is not None:
+            visits = np.zeros_like(result.visits)
+            result = SearchResult(instead(), visits, visits > 0)
         active = active & ~self.pool.lost[search.low : search.high]
         actions = np.full(len(active), -1, np.int64)
         act_all(

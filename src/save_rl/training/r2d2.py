@@ -1,0 +1,321 @@
+"""Training R2D2, with and without SAVE, on simulators that show frames (atari_r2d2.md).
+
+A lock-step moves every lane by one agent step, on the same stage as `training.host`. What differs:
+the network remembers, so the nodes of a search carry its memory; every lane explores with an ε of
+its own; and what is learned from are sequences of steps, drawn by priority, as many as
+`samples_per_insert` asks for. Actors get new parameters every few lock-steps.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from save_rl.agents import Agent
+from save_rl.envs.pool import Source
+from save_rl.envs.worker import ANY_LEVEL
+from save_rl.errors import require
+from save_rl.learning.r2d2 import epsilon_ladder, to_rescaled
+from save_rl.learning.sequence_replay import ReplaySettings, SequenceReplay, pack
+from save_rl.learning.sequences import SequenceSettings, Shapes, Step, Writer, blank
+from save_rl.search.rules import Space
+from save_rl.search.simulators import Evaluate
+from save_rl.training.counters import (
+    AnyLength,
+    Counters,
+    Stats,
+    count_step,
+    count_updates,
+    keep_types,
+    no_stats,
+)
+from save_rl.training.learner import Learner
+from save_rl.training.recurrent_network import Networks, NetworkSettings, Recall, to_batch
+from save_rl.training.settings import TrainSettings
+from save_rl.training.stage import ACT, RESET, Stage
+from save_rl.types import Simulator
+
+SPACES = {"transformed": Space.TRANSFORMED, "mixed": Space.MIXED, "raw": Space.PLAIN}
+_LEARN = 4  # a stream of random numbers
+
+
+@dataclass(frozen=True)
+class R2D2Settings:
+    """What R2D2 is told beside `TrainSettings`; the profile of one accelerator and 16 cores."""
+
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    sequences: SequenceSettings = field(default_factory=SequenceSettings)
+    replay: ReplaySettings = field(
+        default_factory=lambda: ReplaySettings(25_000, minimum=1250, samples_per_insert=2.0)
+    )
+    refresh: int = 40  # paper, appendix E
+    """Lock-steps that actors keep their parameters for."""
+    target_period: int = 2500  # R2D2, table 2
+    """Updates between copies to the target network."""
+    discards: bool = False
+    """Search, but act on the network alone and learn nothing from it: the literal control."""
+
+
+class Health(NamedTuple):
+    """Sums over agent steps since the last line of metrics: whether the search does anything."""
+
+    steps: np.ndarray
+    explored: np.ndarray  # distinct actions that were tried at the root
+    changed: np.ndarray  # steps whose action is not the network's own favourite
+
+
+class SequenceSeed(NamedTuple):
+    """Everything a run carries from lock-step to lock-step.
+
+    writer, replay, before, history: filled in for checkpoints alone.
+    """
+
+    episode_seed: np.ndarray  # [lanes] what the episode in progress was reset with
+    episode_step: np.ndarray  # [lanes]
+    episode_return: np.ndarray  # [lanes]
+    history: np.ndarray  # [sum of episode_step] actions so far, lane after lane
+    length: np.ndarray  # [] running estimate of the length of an episode
+    episodes: np.ndarray  # []
+    steps: np.ndarray  # [] lock-steps
+    env_steps: np.ndarray  # []
+    simulator_steps: np.ndarray  # [] made by searches
+    restarts: np.ndarray  # [] faults of the simulator
+    updates: np.ndarray  # []
+    learner: Learner
+    acting: Any  # parameters that the actors have
+    before: np.ndarray  # [lanes + 1, 2, H] what is remembered before the next root
+    writer: dict[str, np.ndarray]
+    replay: dict[str, np.ndarray]
+    stats: Stats
+    health: Health
+
+
+class Program(Stage):
+    """What trains and tests one seed of R2D2, over one pool of simulators.
+
+    options: of the compiler; there are some for a GPU. The rest is that of `Stage`.
+    """
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        simulators: Sequence[Simulator],
+        sources: Sequence[Source] = (),
+        *,
+        r2d2: R2D2Settings | None = None,
+        options: dict[str, str] | None = None,
+        plays: Agent | None = None,
+        **places: Any,
+    ):
+        require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number for this agent")
+        super().__init__(settings, simulators, sources, plays=plays, **places)
+        self.r2d2 = r2d2 or R2D2Settings()
+        self.space = SPACES[self.r2d2.network.search_space]
+        actions = self.pool.layout.num_actions
+        self.networks = Networks(self.agent, self.r2d2.network, actions, options or {})
+        shown = {name: shape for name, _, shape in self.pool.layout.observation}
+        self._shapes = Shapes(
+            frame=shown["frames"][:2],
+            state=(2, self.networks.hidden),
+            actions=actions,
+            searched=self.agent.amortization_loss != "none",
+        )
+        self._epsilon = epsilon_ladder(settings.lanes)
+        self._counted = 0  # faults that are in `restarts`
+        self._start(self.networks.initial(jax.random.PRNGKey(settings.seeds[0])).params)
+
+    def _start(self, params: Any) -> None:
+        """Memories without anything in them."""
+        s, r = self.settings, self.r2d2
+        self._recall = Recall(self.networks, params, s.lanes, s.budget)
+        self._writer = Writer(r.sequences, self._shapes, s.lanes)
+        self._replay = SequenceReplay(r.replay, blank(r.sequences, self._shapes))
+
+    def evaluator(self, params: Any, lanes: int, budget: int) -> Evaluate:
+        return Recall(self.networks, params, lanes, budget)
+
+    def begin(self) -> tuple[SequenceSeed]:
+        """The seed before its first lock-step."""
+        s, state = self.settings, self._blank()
+        self._start(state.acting)
+        self._history[0] = [[] for _ in range(s.lanes)]
+        state.episode_seed[:] = self._random(0, RESET, 0).integers(2**31, size=s.lanes)
+        self._reset(0, np.ones(s.lanes, np.bool_), state.episode_seed, self._any_level())
+        return (state,)
+
+    def _any_level(self) -> np.ndarray:
+        return np.full(self.settings.lanes, ANY_LEVEL, np.int32)
+
+    def _blank(self) -> SequenceSeed:
+        """A seed whose lanes have not begun."""
+        lanes, none = self.settings.lanes, np.zeros((), np.int64)
+        learner = self.networks.initial(jax.random.PRNGKey(self.settings.seeds[0]))
+        return SequenceSeed(
+            episode_seed=np.zeros(lanes, np.int64),
+            episode_step=np.zeros(lanes, np.int32),
+            episode_return=np.zeros(lanes, np.float32),
+            history=np.zeros(0, np.int32),
+            length=np.ones((), np.float32),
+            episodes=none,
+            steps=none,
+            env_steps=none,
+            simulator_steps=none,
+            restarts=none,
+            updates=none,
+            learner=learner,
+            acting=learner.params,
+            before=np.zeros((lanes + 1, 2, self.networks.hidden), np.float32),
+            writer=Writer(self.r2d2.sequences, self._shapes, lanes).state(),
+            replay=SequenceReplay(
+                self.r2d2.replay, blank(self.r2d2.sequences, self._shapes)
+            ).state(),
+            stats=no_stats(np),
+            health=no_health(),
+        )
+
+    def template(self) -> Any:
+        """Names, shapes and types of the arrays of a checkpoint; -1 is any length."""
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._blank())
+        replay = {
+            name: x if name == "counters" else AnyLength(x.dtype) for name, x in one.replay.items()
+        }
+        return (one._replace(history=AnyLength(np.int32), replay=replay),)
+
+    def snapshot(self, state: tuple[SequenceSeed]) -> tuple[SequenceSeed]:
+        """What a checkpoint holds."""
+        return (
+            state[0]._replace(
+                history=self._past_actions(0),
+                before=np.asarray(self._recall.before),
+                writer=self._writer.state(),
+                replay=self._replay.state(),
+            ),
+        )
+
+    def restore(self, state: tuple[SequenceSeed]) -> tuple[SequenceSeed]:
+        """A state as a checkpoint gives it, ready to go on: its episodes are played again."""
+        (seed,) = state
+        self._start(seed.acting)
+        self._recall.before = jnp.asarray(seed.before)
+        self._writer.restore(seed.writer)
+        self._replay.restore(seed.replay)
+        self._play_again(0, seed.episode_seed, self._any_level(), seed.episode_step, seed.history)
+        learner, acting = jax.tree.map(jnp.asarray, (seed.learner, seed.acting))
+        return (seed._replace(learner=learner, acting=acting),)
+
+    def advance(self, state: tuple[SequenceSeed], step: int) -> tuple[SequenceSeed]:
+        """A chunk of lock-steps; `step` were made before. What is given is used up."""
+        (seed,) = state
+        if int(seed.episodes) < self.settings.episodes:
+            for t in range(step, step + self.settings.chunk):
+                seed = keep_types(seed, self._lock_step(seed, t))
+                seed = keep_types(seed, self._learn(seed))
+            restarts = seed.restarts + self.pool.faults[0] - self._counted
+            self._counted = self.pool.faults[0]
+            seed = keep_types(seed, seed._replace(restarts=restarts))
+        return (seed,)
+
+    def _lock_step(self, seed: SequenceSeed, step: int) -> SequenceSeed:
+        s, pool, recall = self.settings, self.pool, self._recall
+        rng = self._random(0, ACT, step)
+        search, lanes = self._searches[0], self._lanes(self._groups[0])
+        if step % self.r2d2.refresh == 0:
+            seed = seed._replace(acting=seed.learner.params)
+            recall.set_params(seed.acting)
+        seen, before = pool.observation(lanes), np.asarray(recall.before)[:-1]
+        result, actions = self._decide(
+            search, recall, self.agent.search, ~pool.lost[lanes], self._epsilon, rng,
+            instead=(lambda: recall.root_q) if self.r2d2.discards else None,
+        )  # fmt: skip
+        found, explored = result.q_values.copy(), result.explored.copy()
+        self._advance(0, actions)
+        moved = (actions >= 0) & ~pool.lost[lanes]
+        terminated = pool.arrays.terminated[lanes] & moved
+        over = terminated | (pool.arrays.truncated[lanes] & moved)
+        reward = np.where(moved, pool.arrays.reward[lanes], 0.0).astype(np.float32)
+        searched = self._shapes.searched
+        self._writer.drop(np.flatnonzero(~moved))
+        finished = self._writer.add(
+            Step(
+                frame=seen["frames"][..., -1],
+                previous_action=seen["action"],
+                previous_reward=seen["reward"],
+                action=np.maximum(actions, 0).astype(np.int32),
+                reward=reward,
+                discount=np.where(terminated, 0.0, 1.0).astype(np.float32),
+                q_theta=recall.root_q,
+                state=before,
+                q_mcts=to_rescaled(found, self.r2d2.network.search_space) if searched else None,
+                explored=explored if searched else None,
+            ),
+            over,
+            int(seed.updates),
+            pool.observation(lanes)["frames"][..., -1],
+        )
+        self._writer.drop(np.flatnonzero(~moved))
+        for sequence in finished:
+            self._replay.add(pack(sequence))
+        health = Health(
+            seed.health.steps + moved.sum(),
+            seed.health.explored + explored[moved].sum(),
+            seed.health.changed + (actions != recall.root_q.argmax(-1))[moved].sum(),
+        )
+        seed = count_step(seed._replace(health=health), reward, over, moved, np)
+        renewed = over | ~moved
+        seeds = rng.integers(2**31, size=s.lanes)
+        self._reset(0, renewed, seeds, self._any_level())
+        recall.go_on(renewed)
+        self._note(0, actions, renewed)
+        return seed._replace(
+            episode_seed=np.where(renewed, seeds, seed.episode_seed),
+            episode_step=np.where(renewed, 0, seed.episode_step).astype(np.int32),
+            episode_return=np.where(renewed, 0.0, seed.episode_return).astype(np.float32),
+            env_steps=seed.env_steps + moved.sum(),
+            simulator_steps=seed.simulator_steps + search.simulations,
+        )
+
+    def _learn(self, seed: SequenceSeed) -> SequenceSeed:
+        """The updates that are due."""
+        replay, r = self._replay, self.r2d2
+        while len(replay) >= r.replay.minimum and replay.limiter.owed >= r.replay.batch:
+            rng = self._random(0, _LEARN, int(seed.updates))
+            sample = replay.sample(rng)
+            learner = seed.learner
+            leaves, about = self.networks.update(
+                jax.tree.leaves((learner.params, learner.optimiser)),
+                jax.tree.leaves(learner.target),
+                to_batch(sample, self.settings.discount),
+            )
+            params, optimiser = jax.tree.unflatten(self.networks.structure, leaves)
+            replay.update(sample.serial, np.asarray(about["priorities"], np.float64))
+            seed = count_updates(seed, 1, float(about["loss_q"]), float(about.get("loss_a", 0.0)))
+            copies = int(seed.updates) % r.target_period == 0
+            seed = seed._replace(
+                learner=Learner(params, params if copies else learner.target, optimiser)
+            )
+        return seed
+
+    def counters(self, state: tuple[SequenceSeed]) -> Counters:
+        """What has been done so far."""
+        (seed,) = state
+        names = [name for name in Counters._fields if name not in ("stats", "level")]
+        return Counters(
+            stats=jax.tree.map(lambda x: np.asarray(x)[None], seed.stats),
+            level=np.array([-1]),
+            **{name: np.asarray(getattr(seed, name))[None] for name in names},
+        )
+
+    def forget_stats(self, state: tuple[SequenceSeed]) -> tuple[SequenceSeed]:
+        return (state[0]._replace(stats=no_stats(np), health=no_health()),)
+
+    def params(self, state: tuple[SequenceSeed]) -> list[Any]:
+        """Parameters of the network."""
+        return [state[0].learner.params]
+
+
+def no_health() -> Health:
+    """Nothing yet."""
+    return Health(*(np.zeros((), np.int64) for _ in Health._fields))
