@@ -23,6 +23,7 @@ _KERNELS = (
     "training/tabular.py", "training/host_acting.py", "learning/sequence_replay.py",
     "envs/construction/geometry.py", "envs/construction/score.py", "envs/construction/scene.py",
     "envs/construction/fields.py", "envs/construction/kernel.py", "envs/construction/state.py",
+    "envs/atari/frames.py",
 )  # fmt: skip
 
 

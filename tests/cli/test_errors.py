@@ -25,12 +25,16 @@ NAMES = {
         f"--agent: there is no agent 'sav'; known: {AGENTS}. Did you mean 'save'?"
     ),
     "train tightrop": (
-        "ENV: there is no environment 'tightrop'; known: connecting, covering, covering-hard, "
-        "gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
+        "ENV: there is no environment 'tightrop'; known: atari/GAME, connecting, covering, "
+        "covering-hard, gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
     ),
     "watch coverin --out x.gif": (
-        "ENV: there is no environment 'coverin'; known: connecting, covering, covering-hard, "
-        "gym/ID, marble-run, silhouette, tightrope. Did you mean 'covering'?"
+        "ENV: there is no environment 'coverin'; known: atari/GAME, connecting, covering, "
+        "covering-hard, gym/ID, marble-run, silhouette, tightrope. Did you mean 'covering'?"
+    ),
+    "watch atari/qbert --out x.gif": (
+        "ENV: 'qbert' can't be played: ale-py does not restore its states exactly, and every step "
+        "begins with that."
     ),
     "watch covering --agent scriptd --out x.gif": (
         "--agent: there is no agent without training 'scriptd'; known: random, scripted, uct. "
@@ -66,8 +70,8 @@ NAMES = {
         f"--agent: there is no agent 'utc'; known: {AGENTS}. Did you mean 'uct'?"
     ),
     "evaluate tightrop --agent uct --budgets 1": (
-        "ENV: there is no environment 'tightrop'; known: connecting, covering, covering-hard, "
-        "gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
+        "ENV: there is no environment 'tightrop'; known: atari/GAME, connecting, covering, "
+        "covering-hard, gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
     ),
     "reproduce tightrope-tabula": (
         "REPRODUCE: there is no experiment 'tightrope-tabula'; known: construction, "
@@ -100,7 +104,7 @@ NAMES = {
         "--scale: 'huge' is not possible; it must be 'smoke', 'small' or 'paper'."
     ),
     "bench serch": (
-        "BENCH: there is no benchmark 'serch'; known: physics, search, train. "
+        "BENCH: there is no benchmark 'serch'; known: atari, physics, search, train. "
         "Did you mean 'search'?"
     ),
 }

@@ -37,6 +37,7 @@ PAGES = {
     "reproduce marble-run": (reproduce.MarbleRun,),
     "bench search": (bench.BenchSearch,),
     "bench physics": (bench.BenchPhysics,),
+    "bench atari": (bench.BenchAtari,),
     "bench train": (bench.BenchTrain,),
     "watch": (commands.Watch,),
     "check": (commands.Check,),

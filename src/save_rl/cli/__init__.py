@@ -23,7 +23,7 @@ def _check_names(arguments: Sequence[str], commands: Sequence[str]) -> None:
         raise unknown_name("command", arguments[0], commands, "COMMAND")
     for command, known in (
         ("reproduce", list(EXPERIMENTS)),
-        ("bench", ["search", "physics", "train"]),
+        ("bench", ["search", "physics", "atari", "train"]),
     ):
         asked = arguments[1] if len(arguments) > 1 and arguments[0] == command else "-"
         if not asked.startswith("-") and asked not in known:

@@ -86,12 +86,26 @@ class BenchPhysics:
 
 
 @dataclass(frozen=True)
+class BenchAtari:
+    """Simulations of Atari games per second and core, next to a bare loop over the emulator."""
+
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def run(self) -> None:
+        from save_rl.bench.atari import bench_atari
+
+        _print_bench(bench_atari(), self.json)
+
+
+@dataclass(frozen=True)
 class Bench:
     """Measure throughput on this machine."""
 
     what: (
         Annotated[BenchSearch, tyro.conf.subcommand("search", prefix_name=False)]
         | Annotated[BenchPhysics, tyro.conf.subcommand("physics", prefix_name=False)]
+        | Annotated[BenchAtari, tyro.conf.subcommand("atari", prefix_name=False)]
         | Annotated[BenchTrain, tyro.conf.subcommand("train", prefix_name=False)]
     )
 
@@ -139,6 +153,13 @@ def _print_bench(report: dict[str, Any], as_json: bool) -> None:
             f"pool, {pool['lanes']} lanes: a round trip adds "
             f"{pool['round_trip_overhead_microseconds']} µs per batch; a second worker gains "
             f"{pool['gain_of_a_second_worker']}x on steps of 0.5 ms"
+        )
+    workers = report.get("in_workers")
+    if workers:
+        rates = workers["simulations_per_second"]
+        print(
+            f"{workers['game']} in workers: {rates['one']:,} simulations/s in one, "
+            f"{rates['two']:,} in two, a gain of {workers['gain_of_a_second_worker']}x"
         )
     for name, value in report.get("milliseconds", {}).items():
         print(f"{name}: median {value['median']} ms, worst {value['worst']} ms")

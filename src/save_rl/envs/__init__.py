@@ -26,7 +26,12 @@ class Entry(NamedTuple):
 
 
 SEED_IS_NO_OPTION = "--env-options: seed is not possible here; --seed draws the environment."
-GYM = "gym/"  # and a Gymnasium id
+# Families of environments: what follows the prefix is the first argument of the factory.
+GYM, ATARI = "gym/", "atari/"
+_FAMILIES = {
+    GYM: "save_rl.envs.from_gym:gym_simulator",  # and a Gymnasium id
+    ATARI: "save_rl.envs.atari:Atari",  # and a game
+}
 _CONSTRUCTION = "save_rl.envs.construction:"
 _OPTIONS = "options: difficulty, curriculum_sample, preset, sticky_penalty, masked"
 
@@ -80,10 +85,12 @@ def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     A factory that takes `seed` draws from it, so that every seed has an environment of its own;
     from any other factory they all share one.
     """
-    if env.startswith(GYM):
-        factory: Any = partial(_factory("save_rl.envs.from_gym:gym_simulator"), env[len(GYM) :])
+    family = next((prefix for prefix in _FAMILIES if env.startswith(prefix)), None)
+    if family is not None:
+        factory: Any = partial(_factory(_FAMILIES[family]), env.removeprefix(family))
     elif env not in ENVIRONMENTS and ":" not in env:
-        raise unknown_name("environment", env, [*ENVIRONMENTS, GYM + "ID"], "ENV")
+        known = [*ENVIRONMENTS, GYM + "ID", ATARI + "GAME"]
+        raise unknown_name("environment", env, known, "ENV")
     else:
         factory = _factory(ENVIRONMENTS[env].factory if env in ENVIRONMENTS else env)
     parameters = inspect.signature(factory).parameters
@@ -119,7 +126,7 @@ def runs_on_host(env: Simulator, name: str) -> bool:
             raise InputError(f"ENV: '{name}' has no '{method}'; an environment needs it.")
     if name in ENVIRONMENTS:
         return ENVIRONMENTS[name].simulator is None
-    if name.startswith(GYM):
+    if name.startswith(tuple(_FAMILIES)):
         return True
     not_jax = _jax_problem(env, name)
     if not_jax is None:

@@ -1,0 +1,135 @@
+"""Simulations per second of Atari games, next to a bare loop over the emulator.
+
+A simulation restores a state, holds an action for four frames, makes a picture and saves the state.
+The bare loop does just that, with the same picture; it has no states, observations or checks.
+"""
+
+import platform
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from save_rl.bench import median_seconds
+from save_rl.envs.atari import Atari, AtariState
+from save_rl.envs.atari.emulator import REPEAT, Emulator
+from save_rl.envs.atari.frames import pushed
+from save_rl.envs.pool import Pool, Source
+
+GAMES = ("ms_pacman", "frostbite", "crazy_climber", "up_n_down")  # the last two: fast and slow
+LANES = 32
+WORKERS_GAME = "ms_pacman"
+
+
+def _moments(sim: Atari, count: int) -> list[AtariState]:
+    """States of a random game, 20 steps apart."""
+    rng, state, found = np.random.default_rng(0), sim.reset(0), []
+    while len(found) < count:
+        for _ in range(20):
+            state, _, over, _ = sim.step(state, int(rng.integers(sim.num_actions)))
+            state = sim.reset(len(found)) if over else state
+        found.append(state)
+    return found
+
+
+class _Bare:
+    """The least that a simulation can be made of, in Python: the calls of the emulator."""
+
+    def __init__(self, game: str):
+        loaded = Emulator(game)
+        self._ale, self._columns = loaded._ale, loaded._columns
+        self._one, self._two = loaded._screens
+
+    def __call__(self, core: Any, stack: np.ndarray, action: int) -> tuple[Any, np.ndarray, int]:
+        ale, reward = self._ale, 0
+        ale.restoreState(core)
+        for frame in range(REPEAT):
+            reward += ale.act(action)
+            if ale.game_over():
+                break
+            if frame == REPEAT - 2:
+                ale.getScreenGrayscale(self._two)
+        ale.getScreenGrayscale(self._one)
+        return ale.cloneState(), pushed(stack, self._one, self._two, self._columns), reward
+
+
+def _lanes(states: list[AtariState], pool: Pool, actions: list[int]) -> Callable[[], None]:
+    """A function that tries an action in every lane of a pool without workers."""
+    assert pool._local is not None
+    for lane, state in enumerate(states):
+        pool._local.place(lane, state)
+    nodes, wanted = np.zeros(len(states), np.int64), np.array(actions)
+
+    def trip() -> None:
+        pool.step(0, nodes, wanted, 1)
+        pool.receive(0)
+
+    return trip
+
+
+def _game(game: str, repeats: int) -> dict[str, Any]:
+    sim, bare = Atari(game), _Bare(game)
+    states = _moments(sim, LANES)
+    actions = [lane % sim.num_actions for lane in range(LANES)]
+    cases = list(zip(states, actions, strict=True))
+    for state, action in cases:  # they do the same work
+        after, reward, over, _ = sim.step(state, action)
+        core, stack, gained = bare(state.core, state.stack, action)
+        same = after.core == core and reward == gained
+        if not same or not (over or np.array_equal(after.stack, stack)):
+            raise AssertionError("the loops end in different places")
+    parts = [(state.core, state.stack, action) for state, action in cases]
+    with Pool([sim], [(0, LANES)]) as pool:
+        seconds = median_seconds(
+            {
+                "lanes": _lanes(states, pool, actions),
+                "step": lambda: [sim.step(state, action) for state, action in cases],
+                "bare loop": lambda: [bare(*part) for part in parts],
+            },
+            repeats,
+        )
+    return {
+        "game": game,
+        "simulations_per_second": {name: round(LANES / s) for name, s in seconds.items()},
+        "ratio_to_bare_loop": {
+            name: round(seconds["bare loop"] / seconds[name], 3) for name in ("lanes", "step")
+        },
+    }
+
+
+def _workers(repeats: int) -> dict[str, Any]:
+    """The same lanes in one worker process and in two."""
+    sim, source = Atari(WORKERS_GAME), Source(f"atari/{WORKERS_GAME}", 0, {})
+    lanes = np.arange(LANES)
+    sizes, nodes, actions = [(0, len(lanes))], 0 * lanes, lanes % sim.num_actions
+
+    def trips(pool: Pool) -> Callable[[], None]:
+        pool.reset(0, lanes, lanes)
+
+        def trip() -> None:
+            pool.step(0, nodes, actions, 1)
+            pool.receive(0)
+
+        return trip
+
+    with (
+        Pool([sim], sizes, workers=1, sources=[source]) as one,
+        Pool([sim], sizes, workers=2, sources=[source]) as two,
+    ):
+        seconds = median_seconds({"one": trips(one), "two": trips(two)}, repeats)
+    return {
+        "game": WORKERS_GAME,
+        "simulations_per_second": {name: round(len(lanes) / s) for name, s in seconds.items()},
+        "gain_of_a_second_worker": round(seconds["one"] / seconds["two"], 2),
+    }
+
+
+def bench_atari(repeats: int = 60) -> dict[str, Any]:
+    """Simulations per second on one core, and with workers."""
+    return {
+        "device": f"{platform.machine()}, one core, ale-py {version('ale-py')}",
+        "lanes": LANES,
+        "cases": [_game(game, repeats) for game in GAMES],
+        "in_workers": _workers(repeats),
+    }
