@@ -21,11 +21,12 @@ from save_rl.compiled import njit
 from save_rl.envs import tightrope
 from save_rl.errors import InputError
 from save_rl.search import host
-from save_rl.search.rules import Rule
+from save_rl.search.rules import Rule, Space
 from save_rl.training.host_acting import act
 
 _transition = njit(tightrope.transition)
 _UCT, _PUCT = int(Rule.UCT), int(Rule.PUCT)
+_PLAIN = int(Space.PLAIN)
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discoun
     host.plant(trees, 0, prior)
     seed = np.random.randint(2**31 - 1)
     for k in range(budget):
-        node, action = host.select(trees, 0, k, rule, c, seed)
+        node, action = host.select(trees, 0, k, rule, _PLAIN, c, seed)
         value = 0.0
         if action >= 0:
             position, reward, over = _transition(
@@ -127,7 +128,7 @@ def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discoun
                     value = tables.value[position]
                 else:
                     value = row.max()
-        host.backup(trees, 0, node, value, discount)
+        host.backup(trees, 0, node, value, discount, _PLAIN)
 
 
 @njit
