@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from save_rl.errors import InputError
+from save_rl.learning import r2d2, sequences
 from save_rl.learning.sequences import (
     LEAD,
     SequenceSettings,
@@ -313,3 +314,23 @@ def test_contradictions_are_refused():
         writer.add(step, np.array([True]), 0)
     with pytest.raises(InputError, match=r"--period: 81 is not possible; it must be between 1 and"):
         SequenceSettings(period=81)
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 6, 30])
+@pytest.mark.parametrize("ends", [False, True])
+def test_first_priorities_are_those_of_the_learner(length, ends):
+    """Actors have no device: NumPy must say what `learning.r2d2` says, for one network."""
+    rng = np.random.default_rng(length)
+    q = rng.normal(size=(length + 1, 4), scale=3).astype(np.float32)
+    action = rng.integers(4, size=length)
+    reward = rng.normal(size=length, scale=20).astype(np.float32)
+    discount = np.ones(length, np.float32)
+    discount[-1] = not ends
+    chosen = sequences.SequenceSettings()
+    errors = sequences.td_errors(q, action, reward, discount, chosen)
+    valid = np.ones(length, bool)
+    targets = r2d2.n_step_targets(reward, chosen.gamma * discount, q, q, valid, chosen.n)
+    expected = r2d2.td_errors(q[:-1], action, targets, valid)
+    np.testing.assert_allclose(errors, expected, rtol=1e-4, atol=1e-4)
+    found = sequences.priority(errors, chosen.eta)
+    assert found == pytest.approx(float(r2d2.sequence_priorities(expected, valid)), rel=1e-4)

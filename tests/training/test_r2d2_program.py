@@ -20,8 +20,8 @@ def program(agent="save", minimum=6, **changes):
         "pictures", agent, lanes=LANES, budget=3, chunk=CHUNK, episodes=10_000, discount=0.9
     )
     values = {
-        "network": NetworkSettings(profile="small", burn_in=4),
-        "sequences": SequenceSettings(burn_in=4, train=6, period=3, gamma=0.9),
+        "network": NetworkSettings(profile="small"),
+        "sequences": SequenceSettings(burn_in=4, train=6, period=3),
         "replay": ReplaySettings(
             60, minimum=minimum, batch=4, samples_per_insert=2.0, threads=1, capacity_bytes=2**26
         ),
@@ -55,6 +55,11 @@ def test_what_is_counted(trained):
     assert 0 < seed.health.changed < seed.health.steps
     assert np.isfinite([done.stats.loss_q, done.stats.loss_a]).all()
     assert done.stats.loss_a[0] > 0
+
+
+def test_there_is_one_discount(trained):
+    made, _ = trained
+    assert made.r2d2.sequences.gamma == made.settings.discount == 0.9
 
 
 def test_as_much_is_drawn_as_asked_for(trained):

@@ -11,6 +11,7 @@ import pytest
 from save_rl.agents import get_agent
 from save_rl.envs.pool import Pool
 from save_rl.learning.schedules import constant
+from save_rl.learning.sequences import SequenceSettings
 from save_rl.networks.recurrent import STACK
 from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import LaneSearch
@@ -56,7 +57,7 @@ class Pictures:
 
 @pytest.fixture(scope="module")
 def networks():
-    return Networks(AGENT, NetworkSettings(profile="small"), ACTIONS, {})
+    return Networks(AGENT, NetworkSettings(profile="small"), SequenceSettings(), ACTIONS, {})
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +173,7 @@ def test_raw_priors_are_points(params):
     found = {}
     for name in ("transformed", "raw"):
         chosen = NetworkSettings(profile="small", search_space=name)
-        recall = Recall(Networks(AGENT, chosen, ACTIONS, {}), params, LANES, 0)
+        recall = Recall(Networks(AGENT, chosen, SequenceSettings(), ACTIONS, {}), params, LANES, 0)
         found[name] = LaneSearch(new_pool(), [0, 1], 0).priors(recall, np.ones(LANES, bool)).copy()
         np.testing.assert_allclose(recall.root_q, found["transformed"], atol=1e-6)
     q = found["transformed"].astype(np.float64)

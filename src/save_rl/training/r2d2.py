@@ -7,7 +7,7 @@ its own; and what is learned from are sequences of steps, drawn by priority, as 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -48,6 +48,7 @@ class R2D2Settings:
 
     network: NetworkSettings = field(default_factory=NetworkSettings)
     sequences: SequenceSettings = field(default_factory=SequenceSettings)
+    """How episodes are cut; γ is that of `TrainSettings`."""
     replay: ReplaySettings = field(
         default_factory=lambda: ReplaySettings(25_000, minimum=1250, samples_per_insert=2.0)
     )
@@ -112,10 +113,12 @@ class Program(Stage):
     ):
         require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number for this agent")
         super().__init__(settings, simulators, sources, plays=plays, **places)
-        self.r2d2 = r2d2 or R2D2Settings()
+        given = r2d2 or R2D2Settings()
+        cut = replace(given.sequences, gamma=settings.discount)
+        self.r2d2 = replace(given, sequences=cut)
         self.space = SPACES[self.r2d2.network.search_space]
         actions = self.pool.layout.num_actions
-        self.networks = Networks(self.agent, self.r2d2.network, actions, options or {})
+        self.networks = Networks(self.agent, self.r2d2.network, cut, actions, options or {})
         shown = {name: shape for name, _, shape in self.pool.layout.observation}
         self._shapes = Shapes(
             frame=shown["frames"][:2],
@@ -287,7 +290,7 @@ class Program(Stage):
             leaves, about = self.networks.update(
                 jax.tree.leaves((learner.params, learner.optimiser)),
                 jax.tree.leaves(learner.target),
-                to_batch(sample, self.settings.discount),
+                to_batch(sample, r.sequences.gamma),
             )
             params, optimiser = jax.tree.unflatten(self.networks.structure, leaves)
             replay.update(sample.serial, np.asarray(about["priorities"], np.float64))

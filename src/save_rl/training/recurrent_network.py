@@ -14,6 +14,7 @@ import optax
 from save_rl.agents import Agent
 from save_rl.learning.r2d2 import Sequences, importance_weights, sequence_loss
 from save_rl.learning.sequence_replay import Sample
+from save_rl.learning.sequences import SequenceSettings
 from save_rl.networks.recurrent import RecurrentNetwork
 from save_rl.rescaling import unscale
 from save_rl.training.learner import Learner, is_array
@@ -34,10 +35,6 @@ class NetworkSettings:
     """Adam's learning rate."""
     clip: float = 40.0  # SEED RL
     """Largest norm of a gradient."""
-    burn_in: int = 40
-    """Steps that only warm up the recurrent state."""
-    n: int = 5
-    """Steps of reward in a target."""
 
 
 class Recall:
@@ -86,11 +83,15 @@ class Recall:
 
 
 class Networks:
-    """The network of an agent as compiled functions of lists of parameters."""
+    """The network of an agent as compiled functions of lists of parameters.
+
+    cut: how its sequences are. options: of the compiler.
+    """
 
     def __init__(
-        self, agent: Agent, settings: NetworkSettings, actions: int, options: dict[str, str]
-    ):
+        self, agent: Agent, settings: NetworkSettings, cut: SequenceSettings, actions: int,
+        options: dict[str, str],
+    ):  # fmt: skip
         def make(key: Array) -> RecurrentNetwork:
             return RecurrentNetwork(actions, key, settings.profile, settings.reward_input)
 
@@ -125,7 +126,7 @@ class Networks:
             def loss(params: Any) -> Any:
                 return sequence_loss(
                     self.network(params), frozen, batch, beta_q, beta_a,
-                    settings.burn_in, settings.n,
+                    cut.burn_in, cut.n,
                 )  # fmt: skip
 
             (_, about), gradient = jax.value_and_grad(loss, has_aux=True)(params)

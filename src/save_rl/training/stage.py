@@ -4,6 +4,7 @@ What is learned from them is the business of the programs that stand on this: tr
 in `training.host`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -33,7 +34,7 @@ class Memory(Protocol):
         ...
 
 
-class Stage:
+class Stage(ABC):
     """The pool of simulators of all seeds of one set of settings, and what an agent does there.
 
     simulators: one per seed. sources: how worker processes make the same ones. test_lanes: lanes
@@ -80,9 +81,9 @@ class Stage:
         self._searches = [LaneSearch(self.pool, g, budget, overlap) for g in self._groups if g]
         self._history = [[[] for _ in range(settings.lanes)] for _ in simulators]
 
+    @abstractmethod
     def evaluator(self, params: Any, lanes: int, budget: int) -> Evaluate:
         """What states are worth under these parameters, for searches of so many lanes."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """End the workers."""
