@@ -25,8 +25,8 @@ class Network:
     """The agent's network as a function of NumPy arrays.
 
     Batches are padded to a few sizes, so that it is compiled for these alone; on a GPU to the
-    largest so far. `meanwhile` is called
-    whenever it has been asked something, before the answer is waited for.
+    largest so far. `meanwhile` is called whenever it has been asked something, before the answer is
+    waited for.
     """
 
     def __init__(self, agent: Agent, learning: Learning, actions: int, options: dict[str, str]):
@@ -38,14 +38,7 @@ class Network:
             head, value = learning.network(jax.tree.unflatten(structure, leaves))(observation)
             return judge(agent, head, value, unpack(packed, actions))
 
-        (device,) = jnp.zeros(()).devices()
-        # A GPU writes what it found into memory of the host that it can reach by itself.
-        to = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
-        self._compiled = (
-            jax.jit(evaluate, compiler_options=options, out_shardings=to)
-            if options
-            else jax.jit(evaluate)
-        )
+        self._compiled = jax.jit(evaluate, compiler_options=options or None)
         self._gpu, self._largest = bool(options), _SMALLEST_BATCH
         self.meanwhile: Callable[[], None] | None = None
 
