@@ -13,7 +13,7 @@ An episode in progress is written to a checkpoint as its seed and its actions: s
 so playing them again leads to the same state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +45,7 @@ from save_rl.training.settings import TrainSettings
 from save_rl.training.stage import ACT, RESET, Stage, hardest_level
 from save_rl.types import SearchResult, Simulator
 
+_LEARN = 4  # a stream of random numbers
 _PIECES = 8  # of a lock-step's updates on a GPU: more take longer to hand over than to make
 
 
@@ -67,6 +68,21 @@ class HostSeed(NamedTuple):
     learner: Learner
     replay: HostReplay
     stats: Stats
+
+
+class Experience(NamedTuple):
+    """What lanes did in a lock-step, `[lanes, ...]`."""
+
+    transitions: Transition
+    moved: np.ndarray  # lanes that made a step
+    over: np.ndarray  # whose episode ended with it
+    episode_step: np.ndarray  # before it
+    episode_return: np.ndarray  # before it
+    level: np.ndarray  # of their episodes; see `envs.worker.Arrays`
+    kind: np.ndarray
+    solved: np.ndarray
+    next_seed: np.ndarray  # what the next episodes are reset with
+    simulations: int
 
 
 class Program(Stage):
@@ -230,27 +246,50 @@ class Program(Stage):
         return [seed.learner.params for seed in state]
 
     def _lock_step(self, index: int, seed: HostSeed, step: int, learns: bool) -> HostSeed:
+        if learns:
+            self.updates.begin(seed.learner, self._sample(index, seed, step), seed.episodes)
+            self.network.meanwhile = self.updates.go_on
+        params, going_on = seed.learner.params, seed
+
+        def learned() -> None:
+            nonlocal going_on
+            self.network.meanwhile = None
+            if learns:
+                going_on = seed._replace(learner=self.updates.finish(step))
+
+        experience = self.act(index, seed, self.network.with_params(params), step, learned)
+        seed = self.absorb(going_on, experience)
+        return self.renew(index, seed, experience, self._wanted(seed))
+
+    def _sample(self, index: int, seed: HostSeed, step: int) -> Any:
+        """What is learned from in lock-step `step`: of what was replayed before it."""
+        s = self.settings
+        rng = self._random(index, _LEARN, step)
+        return host_replay.sample(seed.replay, rng, (s.updates_per_step, s.batch))
+
+    def act(
+        self, index: int, seed: HostSeed, evaluate: Evaluate, step: int,
+        between: Callable[[], None] | None = None,
+    ) -> Experience:  # fmt: skip
+        """A real step of all lanes. They rest at their ends, until `renew`.
+
+        seed: its lanes, and how far it has come. between: called after the choice.
+        """
         s, agent, pool = self.settings, self.agent, self.pool
         rng = self._random(index, ACT, step)
         search, lanes = self._searches[index], self._lanes(self._groups[index])
-        if learns:
-            sampled = host_replay.sample(seed.replay, rng, (s.updates_per_step, s.batch))
-            self.updates.begin(seed.learner, sampled, seed.episodes)
-            self.network.meanwhile = self.updates.go_on
         before = pool.observation(lanes), pool.arrays.mask[lanes]
         epsilon = epsilon_at_step(s.epsilon.at(seed.episodes), seed.episode_step, seed.length)
         result, actions = self._decide(
-            search, self.network.with_params(seed.learner.params), agent.search, ~pool.lost[lanes],
-            epsilon, rng, agent.root_noise,
-        )  # fmt: skip
-        self.network.meanwhile = None
-        if learns:
-            seed = seed._replace(learner=self.updates.finish(step))
+            search, evaluate, agent.search, ~pool.lost[lanes], epsilon, rng, agent.root_noise
+        )
+        if between is not None:
+            between()
         self._advance(index, actions)
+        arrays = pool.arrays
         moved = (actions >= 0) & ~pool.lost[lanes]
-        terminated = pool.arrays.terminated[lanes] & moved
-        over = terminated | (pool.arrays.truncated[lanes] & moved)
-        reward = np.where(moved, pool.arrays.reward[lanes], 0.0).astype(np.float32)
+        terminated = arrays.terminated[lanes] & moved
+        reward = np.where(moved, arrays.reward[lanes], 0.0).astype(np.float32)
         transitions = Transition(
             observation=before[0],
             action=actions.astype(np.int32),
@@ -259,45 +298,64 @@ class Program(Stage):
             next_observation=pool.observation(lanes),
             target=_target(agent, result),
             mask=np.packbits(before[1], -1),
-            next_mask=np.packbits(np.where(terminated[:, None], True, pool.arrays.mask[lanes]), -1),
+            next_mask=np.packbits(np.where(terminated[:, None], True, arrays.mask[lanes]), -1),
         )
-        host_replay.add(
-            seed.replay, transitions, moved, over, s.discount, agent.value_loss == "return"
+        return Experience(
+            transitions=transitions,
+            moved=moved,
+            over=terminated | (arrays.truncated[lanes] & moved),
+            episode_step=seed.episode_step,
+            episode_return=seed.episode_return,
+            level=arrays.level[lanes],
+            kind=arrays.kind[lanes],
+            solved=arrays.solved[lanes],
+            next_seed=rng.integers(2**31, size=s.lanes),
+            simulations=search.simulations,
         )
-        seed = self._count_levels(seed, lanes, over, reward)
-        seed = count_step(seed, reward, over, moved, np)
-        renewed = over | ~moved
-        seeds = rng.integers(2**31, size=s.lanes)
-        wanted = np.where(renewed, self._wanted(seed), seed.episode_wanted).astype(np.int32)
-        self._reset(index, renewed, seeds, wanted)
+
+    def absorb(self, seed: HostSeed, experience: Experience) -> HostSeed:
+        """Replay and count what lanes did."""
+        made, moved, over = experience.transitions, experience.moved, experience.over
+        track = self.agent.value_loss == "return"
+        host_replay.add(seed.replay, made, moved, over, self.settings.discount, track)
         seed = seed._replace(
+            episode_step=experience.episode_step, episode_return=experience.episode_return
+        )
+        seed = self._count_levels(seed, experience)
+        seed = count_step(seed, made.reward, over, moved, np)
+        return seed._replace(
+            env_steps=seed.env_steps + moved.sum(),
+            simulator_steps=seed.simulator_steps + experience.simulations,
+        )
+
+    def renew(self, index: int, seed: HostSeed, experience: Experience, level: int) -> HostSeed:
+        """Begin new episodes, of this level, where they are over or were lost."""
+        renewed, seeds = experience.over | ~experience.moved, experience.next_seed
+        wanted = np.where(renewed, level, seed.episode_wanted).astype(np.int32)
+        self._reset(index, renewed, seeds, wanted)
+        self._note(index, experience.transitions.action, renewed)
+        return seed._replace(
             episode_wanted=wanted,
             episode_seed=np.where(renewed, seeds, seed.episode_seed),
             episode_step=np.where(renewed, 0, seed.episode_step).astype(np.int32),
             episode_return=np.where(renewed, 0.0, seed.episode_return).astype(np.float32),
-            env_steps=seed.env_steps + moved.sum(),
-            simulator_steps=seed.simulator_steps + search.simulations,
         )
-        self._note(index, actions, renewed)
-        return seed
 
-    def _count_levels(
-        self, seed: HostSeed, lanes: np.ndarray, over: np.ndarray, reward: np.ndarray
-    ) -> HostSeed:
+    def _count_levels(self, seed: HostSeed, experience: Experience) -> HostSeed:
         """Episodes of the present level that have just ended; an adaptive curriculum may rise."""
+        over = experience.over
         if self.curriculum == "none" or not over.any():
             return seed
-        arrays, stats = self.pool.arrays, seed.stats
-        at_level = over & (arrays.level[lanes] == self._wanted(seed))
+        stats, at_level = seed.stats, over & (experience.level == self._wanted(seed))
+        returns = experience.episode_return + experience.transitions.reward
         seed = seed._replace(
             stats=stats._replace(
                 level_episodes=stats.level_episodes + at_level.sum(),
-                level_return_sum=stats.level_return_sum
-                + (seed.episode_return + reward)[at_level].sum(),
+                level_return_sum=stats.level_return_sum + returns[at_level].sum(),
             )
         )
         if self.curriculum == "adaptive":
-            kinds, solved = arrays.kind[lanes][over], arrays.solved[lanes][over]
+            kinds, solved = experience.kind[over], experience.solved[over]
             hardest = hardest_level(self._simulators[0])
             seed = seed._replace(bins=record(seed.bins, kinds, solved, hardest))
         return seed
