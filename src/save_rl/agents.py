@@ -45,6 +45,10 @@ class Agent:
     """Weight of L_Q in Construction and Marble Run."""
     annealed_a: Linear = constant(0.5)  # noqa: RUF009
     """Weight of L_A there."""
+    recurrent: bool = False
+    """Whether it is R2D2: a network with a memory that learns from sequences of frames."""
+    samples_per_insert: float = 0.0
+    """Sequences that R2D2 draws for each one added (atari_r2d2.md, 3)."""
 
     @property
     def explores(self) -> bool:
@@ -71,6 +75,16 @@ _UCT = Agent(
     prior="none",
     value_loss="none",
     amortization_loss="none",
+)
+_R2D2 = Agent(
+    "r2d2",
+    "R2D2 on Atari: a recurrent Qθ learned from sequences, without search in training",
+    search=None,
+    amortization_loss="none",
+    beta_q=constant(1.0),
+    beta_a=constant(0.0),
+    recurrent=True,
+    samples_per_insert=0.77,  # from R2D2's speeds
 )
 ACTS = ("q", "visits", "threshold", "ucb", "softmax", "counts")
 """Kinds of final actions; kernels know them by their place here."""
@@ -159,6 +173,22 @@ _TABLE = (
         name="uct-threshold",
         summary="UCT that leaves what it explored when none of it is worth more than 0",
         act="threshold",
+    ),
+    _R2D2,
+    replace(
+        _R2D2,
+        name="r2d2-controlled",
+        summary="R2D2 that replays as often as r2d2-save does, to compare it with",
+        samples_per_insert=2.0,
+    ),
+    replace(
+        _R2D2,
+        name="r2d2-save",
+        summary="SAVE on top of R2D2: searches, and regresses their values into the recurrent Qθ",
+        search=Rule.SAVE,
+        amortization_loss="cross-entropy",
+        beta_a=constant(10.0),  # paper, appendix E
+        samples_per_insert=2.0,
     ),
 )
 AGENTS: dict[str, Agent] = {agent.name: agent for agent in _TABLE}

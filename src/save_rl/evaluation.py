@@ -24,6 +24,7 @@ from save_rl.training.loop import Program, make_program
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import BEST, read_settings
 from save_rl.training.settings import TrainSettings
+from save_rl.training.stage import Stage
 from save_rl.types import Array, Simulator, State
 
 _LANES, _HOST_LANES = 256, 64
@@ -82,7 +83,7 @@ def tester(
     The number draws the episodes; both results are `[seeds, episodes]`. level: where there is a
     curriculum; default the hardest.
     """
-    if isinstance(program, host.Program):
+    if isinstance(program, Stage):
         over_pool = program
         return lambda params, number: over_pool.play(params, episodes, budget, number, level)
     require(level is None, "--level", level, "left out in an environment without levels")
@@ -108,7 +109,7 @@ def evaluate_program(
     program: Program, params: Any, budgets: Sequence[int], episodes: int, level: int | None = None
 ) -> list[TestEpisodes]:
     """Test all seeds of a program with these parameters at every budget."""
-    lanes = episodes if isinstance(program, host.Program) else min(episodes, _LANES)
+    lanes = episodes if isinstance(program, Stage) else min(episodes, _LANES)
     results = []
     for budget in budgets:
         test = tester(program, lanes, budget, level)

@@ -12,8 +12,8 @@ from save_rl.cli import main
 
 BROKEN = "tests.cli.broken_environments"
 AGENTS = (
-    "puct, q-learning, save, save-counts, save-l2, save-no-amortization, save-no-q-learning, "
-    "save-puct, save-softmax, save-ucb, uct, "
+    "puct, q-learning, r2d2, r2d2-controlled, r2d2-save, save, save-counts, save-l2, "
+    "save-no-amortization, save-no-q-learning, save-puct, save-softmax, save-ucb, uct, "
     "uct-threshold"
 )
 COMMANDS = "agents, bench, check, demo, envs, evaluate, experiments, reproduce, train, watch"
@@ -194,6 +194,62 @@ NUMBERS = {
     "bench train --seeds 0": "--seeds: (0,) is not possible; it must be at least 1 each.",
 }
 
+RECURRENT = "train atari/MsPacman --agent r2d2"
+RECURRENT_AGENTS = {
+    "train atari/MsPacman": (
+        "--agent: 'save' can't learn from the frames of 'atari/MsPacman'; use one of r2d2, "
+        "r2d2-controlled, r2d2-save."
+    ),
+    **{
+        f"train {env} --agent r2d2-save": (
+            f"--agent: 'r2d2-save' learns from frames, and '{env}' shows none; it needs "
+            "atari/GAME, or a simulator for Python with the same observations."
+        )
+        for env in ("tightrope", "covering", "gym/CartPole-v1")
+    },
+    f"{RECURRENT} --batch 8": "--batch: 8 has no effect on 'r2d2'; use --r2d2.replay.batch.",
+    f"{RECURRENT} --discount 0.9": (
+        "--discount: 0.9 has no effect on 'r2d2'; use --r2d2.sequences.gamma."
+    ),
+    f"{RECURRENT} --mixed-precision": (
+        "--mixed-precision: True has no effect on 'r2d2'; leave it out."
+    ),
+    f"{RECURRENT} --curriculum linear": (
+        "--curriculum: linear has no effect on 'r2d2'; leave it out."
+    ),
+    "train --r2d2.refresh 3": "--r2d2.refresh: 3 has no effect on 'save'; leave it out.",
+    f"{RECURRENT} --seed 0 1": (
+        "--seed: (0, 1) is not possible; it must be one number for 'r2d2'; start a run for each."
+    ),
+    f"{RECURRENT} --lanes 0": "--lanes: 0 is not possible; it must be at least 1.",
+    f"{RECURRENT} --beta-a 1": (
+        "--beta-a: 1.0 is not possible; it must be left out with 'r2d2', which learns nothing "
+        "from searches."
+    ),
+    f"{RECURRENT}-save --r2d2.discards": (
+        "--r2d2.discards: true is not possible; it must be left out with 'r2d2-save', which uses "
+        "what its searches find."
+    ),
+    f"{RECURRENT} --r2d2.network.profile smal": (
+        "invalid choice 'smal' for argument '--r2d2.network.profile'. Expected one of ('paper', "
+        "'small'); see save-rl --help."
+    ),
+    f"{RECURRENT} --r2d2.sequences.period 90": (
+        "--r2d2.sequences.period: 90 is not possible; it must be between 1 and "
+        "--r2d2.sequences.train (80), so that no step is left out."
+    ),
+    f"{RECURRENT} --r2d2.replay.minimum 0": (
+        "--r2d2.replay.minimum: 0 is not possible; it must be between 1 and "
+        "--r2d2.replay.capacity (100000)."
+    ),
+    "reproduce tightrope-network --agents r2d2": (
+        "--agents: 'r2d2' is not possible; it must be agents that need no frames to see."
+    ),
+    "reproduce marble-run --agents r2d2": (
+        "--agents: 'r2d2' is not possible; it must be agents that need no frames to see."
+    ),
+}
+
 AGENTS_AND_ENVIRONMENTS = {
     "train --agent uct": (
         "--agent: 'uct' is not possible; it must be an agent that learns ('uct' only searches)."
@@ -323,7 +379,14 @@ BEFORE_ANY_WORK = {
         "--episodes: 3000000000 is not possible; it must be at most 2147483647."
     ),
 }
-SENTENCES = NAMES | NUMBERS | AGENTS_AND_ENVIRONMENTS | FOLDERS_AND_DEVICES | BEFORE_ANY_WORK
+SENTENCES = (
+    NAMES
+    | NUMBERS
+    | AGENTS_AND_ENVIRONMENTS
+    | RECURRENT_AGENTS
+    | FOLDERS_AND_DEVICES
+    | BEFORE_ANY_WORK
+)
 
 
 @pytest.mark.parametrize("command", SENTENCES)

@@ -12,12 +12,25 @@ import pytest
 
 from save_rl.cli import bench, commands, main, reproduce
 from save_rl.cli.commands import COMMANDS
+from save_rl.learning.r2d2_settings import (
+    NetworkSettings,
+    R2D2Settings,
+    ReplaySettings,
+    SequenceSettings,
+)
 from save_rl.training.settings import TrainSettings
 
 HEAVY = ("jax", "numba", "matplotlib", "scipy", "gymnasium")
 # The classes behind a command line, and the names of those fields that it calls otherwise.
 PAGES = {
-    "train": (commands.Train, TrainSettings),
+    "train": (
+        commands.Train,
+        TrainSettings,
+        R2D2Settings,
+        NetworkSettings,
+        SequenceSettings,
+        ReplaySettings,
+    ),
     "evaluate": (commands.Evaluate,),
     "reproduce tightrope-tabular": (reproduce.TightropeTabular,),
     "reproduce tightrope-network": (reproduce.TightropeNetwork,),
@@ -54,11 +67,22 @@ SHOWN_AS = {
     (commands.Check, "env"): "ENV",
     (commands.Envs, "env"): "ENV",
 }
+PREFIXES = {
+    R2D2Settings: "r2d2.",
+    NetworkSettings: "r2d2.network.",
+    SequenceSettings: "r2d2.sequences.",
+    ReplaySettings: "r2d2.replay.",
+}
 # `Train` has the options of the environment in its own field. Settings in a class of their own are
 # shown one by one.
 NOT_SHOWN = {
     (commands.Train, "settings"),
     (TrainSettings, "env_options"),
+    (TrainSettings, "r2d2"),
+    (R2D2Settings, "network"),
+    (R2D2Settings, "sequences"),
+    (R2D2Settings, "replay"),
+    (ReplaySettings, "tolerance"),  # for actors and a learner that wait for each other
     (reproduce.Construction, "construction"),
     (reproduce.ConstructionAblations, "construction"),
     (reproduce.ConstructionExploration, "construction"),
@@ -134,7 +158,8 @@ def test_every_option_is_explained(page, line):
             if (kind, field.name) in NOT_SHOWN:
                 continue
             assert texts.get(field.name), f"{kind.__name__}.{field.name} has no help"
-            option = SHOWN_AS.get((kind, field.name), "--" + field.name.replace("_", "-"))
+            usual = f"--{PREFIXES.get(kind, '')}{field.name.replace('_', '-')}"
+            option = SHOWN_AS.get((kind, field.name), usual)
             assert re.search(rf"(?<![\w-]){option}(?![\w-])", shown), option
             assert texts[field.name] in shown
 
@@ -175,6 +200,9 @@ def test_nothing_heavy_is_imported_to_answer(arguments):
             "puct",
             "uct",
             "uct-threshold",
+            "r2d2",
+            "r2d2-controlled",
+            "r2d2-save",
             "random",
             "scripted",
         ],
@@ -185,6 +213,8 @@ def test_nothing_heavy_is_imported_to_answer(arguments):
             "covering",
             "covering-hard",
             "marble-run",
+            "gym/ID",
+            "atari/GAME",
         ],
         "experiments": [
             "tightrope-tabular",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from save_rl.errors import InputError
 from save_rl.learning import r2d2
+from save_rl.learning.exploration import epsilon_ladder
 from save_rl.learning.r2d2 import Sequences
 from save_rl.networks.recurrent import RecurrentNetwork, stack_frames, unroll
 
@@ -84,7 +85,7 @@ def test_search_results_are_stored_rescaled():
     for space in ("mixed", "raw"):
         # √4 - 1 + 0.003, -(√9 - 1) - 0.008
         np.testing.assert_allclose(r2d2.to_rescaled(q, space), [0, 1.003, -2.008], rtol=1e-6)
-    with pytest.raises(InputError, match="--search-space: there is no space of values 'rwa'"):
+    with pytest.raises(InputError, match=r"search-space: there is no space of values 'rwa'"):
         r2d2.to_rescaled(q, "rwa")
 
 
@@ -252,7 +253,7 @@ def test_importance_weights_are_their_equation(probabilities, count):
 
 @pytest.mark.parametrize("lanes", [16, 256, 1024])
 def test_the_ladder_of_epsilon(lanes):
-    ladder = r2d2.epsilon_ladder(lanes)
+    ladder = epsilon_ladder(lanes)
     assert ladder.shape == (lanes,)
     assert ladder[0] == pytest.approx(0.4, rel=1e-12)
     assert ladder[-1] == pytest.approx(0.4**8, rel=1e-12)
@@ -260,7 +261,7 @@ def test_the_ladder_of_epsilon(lanes):
 
 
 def test_a_single_lane_explores():
-    assert r2d2.epsilon_ladder(1).tolist() == [0.4]
+    assert epsilon_ladder(1).tolist() == [0.4]
 
 
 # A batch of sequences.

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from save_rl.errors import InputError, RunError
 from save_rl.learning import sequence_replay
+from save_rl.learning.r2d2_settings import ReplaySettings, SequenceSettings
 from save_rl.learning.sequence_replay import (
     Packed,
     RateLimiter,
-    ReplaySettings,
     SequenceReplay,
     pack,
 )
-from save_rl.learning.sequences import LEAD, SequenceSettings, Shapes, Writer, blank
+from save_rl.learning.sequences import LEAD, Shapes, Writer, blank
 from tests.learning.test_sequences import PAPER, SHAPES, SMALL, episodes, expected, run, starts
 
 TINY = SequenceSettings(burn_in=1, train=2, period=1)
@@ -25,7 +25,8 @@ LENGTHS = (1, 39, 40, 41, 80, 81, 120, 121, 1000)
 
 def replay(**options):
     """A small replay of tiny sequences."""
-    return SequenceReplay(ReplaySettings(**{"capacity": 8, "minimum": 1, **options}), EXAMPLE)
+    usual = {"capacity": 8, "minimum": 1, "samples_per_insert": 0.77}
+    return SequenceReplay(ReplaySettings(**{**usual, **options}), EXAMPLE)
 
 
 def numbered(number, priority=1.0):
@@ -60,7 +61,9 @@ def test_batches_equal_the_raw_episodes(cut, searched):
         for start in starts(len(e.reward), cut)
     }
     first_priority = {float(s.reward[cut.burn_in]): float(s.priority) for s in finished}
-    options = ReplaySettings(capacity=len(finished), minimum=1, batch=len(finished), threads=2)
+    options = ReplaySettings(
+        capacity=len(finished), minimum=1, batch=len(finished), threads=2, samples_per_insert=1.0
+    )
     ring = SequenceReplay(options, blank(cut, shapes))
     for sequence in finished:
         packed = pack(sequence)
@@ -88,7 +91,9 @@ def test_frames_of_the_real_size_come_back():
     rng = np.random.default_rng(0)
     sequence = blank(SMALL, Shapes())
     sequence.frames[:] = rng.integers(256, size=sequence.frames.shape)
-    ring = SequenceReplay(ReplaySettings(capacity=4, minimum=1, batch=3), sequence)
+    ring = SequenceReplay(
+        ReplaySettings(capacity=4, minimum=1, batch=3, samples_per_insert=1.0), sequence
+    )
     ring.add(pack(sequence))
     frames = ring.sample(rng).sequences.frames
     np.testing.assert_array_equal(frames, np.stack([sequence.frames] * 3, 1))
@@ -212,13 +217,17 @@ def test_capacity_in_bytes(sizes, room):
 def test_too_few_bytes_are_refused_before_any_work():
     with pytest.raises(
         InputError,
-        match=r"^--capacity-bytes: 1000000 is not possible; it must be at least \d+, "
-        r"the room of the --minimum of 50 sequences\.$",
+        match=r"^--r2d2.replay.capacity-bytes: 1000000 is not possible; it must be at least \d+, "
+        r"the room of the minimum of 50 sequences\.$",
     ):
         SequenceReplay(
             ReplaySettings(capacity=1000, minimum=50, capacity_bytes=10**6), blank(PAPER, Shapes())
         )
-    with pytest.raises(InputError, match=r"--minimum: 9 is not possible"):
+    with pytest.raises(
+        InputError, match=r"10000000 sequences need about \d+\.\d GiB, and this mac"
+    ):
+        SequenceReplay(ReplaySettings(capacity=10**7, capacity_bytes=2**50), blank(PAPER, Shapes()))
+    with pytest.raises(InputError, match=r"--r2d2.replay.minimum: 9 is not possible"):
         replay(minimum=9)
 
 
@@ -226,9 +235,9 @@ def test_sequences_that_hardly_shrink_stop_the_run_before_it_waits_forever():
     ring = replay(minimum=4, capacity_bytes=3000)
     for _ in range(2):
         ring.add(Packed(bytes(1200), 1.0))
-    with pytest.raises(RunError, match="is full with 2 sequences of this game, before the --minim"):
+    with pytest.raises(RunError, match="is full with 2 sequences of this game, before the minimum"):
         ring.add(Packed(bytes(1200), 1.0))
-    with pytest.raises(RunError, match="--capacity-bytes"):
+    with pytest.raises(RunError, match=r"--r2d2.replay.capacity-bytes"):
         replay(minimum=1, capacity_bytes=1000).add(Packed(bytes(1001), 1.0))
 
 
@@ -309,12 +318,12 @@ def test_a_restored_replay_draws_the_same(rounds, tmp_path):
 def test_a_checkpoint_of_another_replay_is_refused():
     ring = replay()
     play(ring, np.random.default_rng(0), 6)
-    with pytest.raises(InputError, match="--capacity: the replay of this checkpoint does not fit"):
+    with pytest.raises(InputError, match="replay of this checkpoint does not fit"):
         replay(capacity=5).restore(ring.state())
     with pytest.raises(InputError, match="sequences of another shape"):
-        SequenceReplay(ReplaySettings(capacity=9, minimum=1), blank(SMALL, SHAPES)).restore(
-            ring.state()
-        )
+        SequenceReplay(
+            ReplaySettings(capacity=9, minimum=1, samples_per_insert=1.0), blank(SMALL, SHAPES)
+        ).restore(ring.state())
 
 
 def test_nothing_can_be_drawn_from_nothing():

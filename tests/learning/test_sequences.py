@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from save_rl.errors import InputError
 from save_rl.learning import r2d2, sequences
+from save_rl.learning.r2d2_settings import SequenceSettings
 from save_rl.learning.sequences import (
     LEAD,
-    SequenceSettings,
     Shapes,
     Step,
     Writer,
@@ -237,7 +237,7 @@ def test_td_errors_of_a_hand_worked_example():
 
 
 def test_priority_mixes_the_largest_error_and_the_mean():
-    assert priority(np.array([1.0, -4.0, 1.0]), 0.9) == pytest.approx(0.9 * 4 + 0.1 * 2)
+    assert priority(np.array([1.0, -4.0, 1.0])) == pytest.approx(0.9 * 4 + 0.1 * 2)
 
 
 @given(st.sampled_from([1, 3, 4, 9, 19, 20, 21, 25, 47]), st.booleans(), st.integers(0, 99))
@@ -312,8 +312,8 @@ def test_contradictions_are_refused():
         writer.add(step._replace(discount=np.zeros(1)), np.array([False]), 0)
     with pytest.raises(ValueError, match="there is no last_frame"):
         writer.add(step, np.array([True]), 0)
-    with pytest.raises(InputError, match=r"--period: 81 is not possible; it must be between 1 and"):
-        SequenceSettings(period=81)
+    with pytest.raises(InputError, match=r"sequences.period: 81 is not possible; it must be bet"):
+        Writer(SequenceSettings(period=81), SHAPES, 1)
 
 
 @pytest.mark.parametrize("length", [1, 4, 5, 6, 30])
@@ -326,11 +326,11 @@ def test_first_priorities_are_those_of_the_learner(length, ends):
     reward = rng.normal(size=length, scale=20).astype(np.float32)
     discount = np.ones(length, np.float32)
     discount[-1] = not ends
-    chosen = sequences.SequenceSettings()
+    chosen = SequenceSettings()
     errors = sequences.td_errors(q, action, reward, discount, chosen)
     valid = np.ones(length, bool)
     targets = r2d2.n_step_targets(reward, chosen.gamma * discount, q, q, valid, chosen.n)
     expected = r2d2.td_errors(q[:-1], action, targets, valid)
     np.testing.assert_allclose(errors, expected, rtol=1e-4, atol=1e-4)
-    found = sequences.priority(errors, chosen.eta)
+    found = sequences.priority(errors)
     assert found == pytest.approx(float(r2d2.sequence_priorities(expected, valid)), rel=1e-4)

@@ -260,7 +260,9 @@ def test_the_profiles_have_the_documented_sizes(profile, count):
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(InputError, match=r"--profile: there is no network profile 'smal'.*'small'"):
+    with pytest.raises(
+        InputError, match=r"network.profile: there is no network profile 'smal'.*'small'"
+    ):
         RecurrentNetwork(ACTIONS, jax.random.key(0), "smal")
-    with pytest.raises(InputError, match="--reward-input: 'clip' is not possible"):
+    with pytest.raises(InputError, match=r"network.reward-input: 'clip' is not possible"):
         RecurrentNetwork(ACTIONS, jax.random.key(0), "small", "clip")

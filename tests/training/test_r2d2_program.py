@@ -4,32 +4,35 @@ import jax
 import numpy as np
 import pytest
 
-from save_rl.learning.sequence_replay import ReplaySettings
-from save_rl.learning.sequences import SequenceSettings
+from save_rl.learning.r2d2_settings import (
+    NetworkSettings,
+    R2D2Settings,
+    ReplaySettings,
+    SequenceSettings,
+)
 from save_rl.training import checkpoint
-from save_rl.training.r2d2 import Program, R2D2Settings
-from save_rl.training.recurrent_network import NetworkSettings
+from save_rl.training.r2d2 import Program
 from save_rl.training.settings import TrainSettings
 from tests.training.test_recurrent_network import Pictures
 
 LANES, CHUNK = 4, 4
 
 
-def program(agent="save", minimum=6, **changes):
-    chosen = TrainSettings(
-        "pictures", agent, lanes=LANES, budget=3, chunk=CHUNK, episodes=10_000, discount=0.9
-    )
+def program(agent="r2d2-save", minimum=6, **changes):
     values = {
         "network": NetworkSettings(profile="small"),
-        "sequences": SequenceSettings(burn_in=4, train=6, period=3),
-        "replay": ReplaySettings(
-            60, minimum=minimum, batch=4, samples_per_insert=2.0, threads=1, capacity_bytes=2**26
-        ),
+        "sequences": SequenceSettings(burn_in=4, train=6, period=3, gamma=0.9),
+        "replay": ReplaySettings(60, minimum=minimum, batch=4, threads=1, capacity_bytes=2**26),
         "refresh": 3,
         "target_period": 7,
         **changes,
     }
-    return Program(chosen, [Pictures()], r2d2=R2D2Settings(**values))
+    chosen = TrainSettings(
+        "pictures", agent, lanes=LANES, budget=3, chunk=CHUNK, episodes=10_000,
+        r2d2=R2D2Settings(**values),
+    )  # fmt: skip
+    chosen.check()
+    return Program(chosen, [Pictures()])
 
 
 def advance(made, state, chunks, first=0):
@@ -99,7 +102,7 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(trained, tmp
 def test_a_search_that_is_thrown_away_changes_nothing():
     """The literal control acts as the agent without any search does."""
     histories = []
-    for agent, discards in (("q-learning", False), ("save", True)):
+    for agent, discards in (("r2d2", False), ("r2d2-controlled", True)):
         made = program(agent, minimum=50, discards=discards)
         state = advance(made, made.begin(), 5)
         histories.append(([list(lane) for lane in made._history[0]], state[0].episode_return))
@@ -110,9 +113,7 @@ def test_a_search_that_is_thrown_away_changes_nothing():
 
 
 def test_episodes_are_played_without_exploring(trained):
-    made = Program(
-        trained[0].settings, [Pictures()], r2d2=trained[0].r2d2, test_lanes=3, train=False
-    )
+    made = Program(trained[0].settings, [Pictures()], test_lanes=3, train=False)
     params = trained[0].params(trained[1])
     played = [made.play(params, 5, budget, 7) for budget in (0, 0, 3)]
     for returns, steps in played:

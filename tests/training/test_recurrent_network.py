@@ -1,6 +1,5 @@
 """The recurrent network in a search: what its nodes remember."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -8,17 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from save_rl.agents import get_agent
 from save_rl.envs.pool import Pool
-from save_rl.learning.schedules import constant
-from save_rl.learning.sequences import SequenceSettings
+from save_rl.learning.r2d2_settings import NetworkSettings, SequenceSettings
 from save_rl.networks.recurrent import STACK
 from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import LaneSearch
-from save_rl.training.recurrent_network import Networks, NetworkSettings, Recall
+from save_rl.training.recurrent_network import Networks, Recall
 
 ACTIONS, LANES, BUDGET = 4, 5, 9
-AGENT = replace(get_agent("save"), beta_q=constant(1.0), beta_a=constant(10.0))
+BETAS = 1.0, 10.0
 
 
 class Shown(NamedTuple):
@@ -57,7 +54,7 @@ class Pictures:
 
 @pytest.fixture(scope="module")
 def networks():
-    return Networks(AGENT, NetworkSettings(profile="small"), SequenceSettings(), ACTIONS, {})
+    return Networks(BETAS, NetworkSettings(profile="small"), SequenceSettings(), ACTIONS, {})
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +170,7 @@ def test_raw_priors_are_points(params):
     found = {}
     for name in ("transformed", "raw"):
         chosen = NetworkSettings(profile="small", search_space=name)
-        recall = Recall(Networks(AGENT, chosen, SequenceSettings(), ACTIONS, {}), params, LANES, 0)
+        recall = Recall(Networks(BETAS, chosen, SequenceSettings(), ACTIONS, {}), params, LANES, 0)
         found[name] = LaneSearch(new_pool(), [0, 1], 0).priors(recall, np.ones(LANES, bool)).copy()
         np.testing.assert_allclose(recall.root_q, found["transformed"], atol=1e-6)
     q = found["transformed"].astype(np.float64)

@@ -42,7 +42,7 @@ def read_options(pairs: Sequence[str]) -> dict[str, Any]:
 class Train:
     """Train an agent and leave a run directory."""
 
-    settings: tyro.conf.OmitArgPrefixes[TrainSettings]
+    settings: Annotated[TrainSettings, tyro.conf.arg(name="")]
     env_options: tuple[str, ...] = ()
     """Options of the environment, as name=value (tightrope: reward=dense terminal=50)."""
     out: Path | None = None
@@ -70,8 +70,9 @@ class Train:
             settings, out, resume=self.resume, device=self.device, workers=self.workers,
             step_timeout=self.step_timeout, checkpoint_seconds=self.checkpoint_seconds,
         )  # fmt: skip
-        last = result.metrics[-1]
-        print(f"{out}: {last['episodes']:,.0f} episodes, reward {last.get('return_mean', 0):.3f}")
+        rewards = [row["return_mean"] for row in result.metrics if "return_mean" in row]
+        reward = f"reward {rewards[-1]:.3f}" if rewards else "no reward yet"
+        print(f"{out}: {result.metrics[-1]['episodes']:,.0f} episodes, {reward}")
 
 
 @dataclass(frozen=True)
@@ -220,12 +221,12 @@ class Envs:
     """Draws the scenes."""
 
     def run(self) -> None:
-        from save_rl.envs import ENVIRONMENTS
+        from save_rl.envs import ENVIRONMENTS, FAMILIES
 
         if (self.env is None) != (self.scenes is None):
             raise InputError("ENV: scenes need both, as in save-rl envs covering --scenes out.png.")
         if self.env is None or self.scenes is None:
-            _print_list({name: entry.summary for name, entry in ENVIRONMENTS.items()})
+            _print_list({**{name: e.summary for name, e in ENVIRONMENTS.items()}, **FAMILIES})
             return
         from save_rl.watch import scenes
 
@@ -301,7 +302,7 @@ def parse(arguments: Sequence[str]) -> Command:
                 prog="save-rl",
                 description="Search with Amortized Value Estimates, for small search budgets.",
                 args=list(arguments),
-                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+                config=(tyro.conf.OmitSubcommandPrefixes,),
             )
     except SystemExit as stop:
         if stop.code != 2:  # --help

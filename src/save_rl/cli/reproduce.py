@@ -150,7 +150,7 @@ class ConstructionOptions:
 class Construction:
     """Figure 3a-c: rewards of SAVE, SAVE without amortization and Q-learning over test budgets."""
 
-    construction: ConstructionOptions = ConstructionOptions()
+    construction: Annotated[ConstructionOptions, tyro.conf.arg(name="")] = ConstructionOptions()
     out: Path = Path("runs/construction")
     """Folder for the results."""
 
@@ -162,7 +162,7 @@ class Construction:
 class ConstructionAblations:
     """Figures 3d, C.1 and C.2: variants of SAVE on covering, their curves and rewards."""
 
-    construction: ConstructionOptions = ConstructionOptions()
+    construction: Annotated[ConstructionOptions, tyro.conf.arg(name="")] = ConstructionOptions()
     out: Path = Path("runs/construction-ablations")
     """Folder for the results."""
 
@@ -174,7 +174,7 @@ class ConstructionAblations:
 class ConstructionExploration:
     """Figure C.3: four ways in which SAVE picks its action while it trains, on covering."""
 
-    construction: ConstructionOptions = ConstructionOptions()
+    construction: Annotated[ConstructionOptions, tyro.conf.arg(name="")] = ConstructionOptions()
     out: Path = Path("runs/construction-exploration")
     """Folder for the results."""
 
@@ -186,7 +186,7 @@ class ConstructionExploration:
 class ConstructionEfficiency:
     """Figure C.4: SAVE and Q-learning on covering, over all steps that simulators make."""
 
-    construction: ConstructionOptions = ConstructionOptions()
+    construction: Annotated[ConstructionOptions, tyro.conf.arg(name="")] = ConstructionOptions()
     out: Path = Path("runs/construction-efficiency")
     """Folder for the results."""
 

@@ -64,6 +64,12 @@ ENVIRONMENTS = {
 }  # fmt: skip
 
 
+FAMILIES = {
+    "gym/ID": "an environment of Gymnasium that can be copied",
+    "atari/GAME": "an Atari game, for agents that learn from frames; option: max_frames",
+}
+
+
 def _factory(env: str) -> Any:
     """Import `package.module:factory`."""
     module_name, _, name = env.partition(":")
@@ -89,8 +95,7 @@ def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     if family is not None:
         factory: Any = partial(_factory(_FAMILIES[family]), env.removeprefix(family))
     elif env not in ENVIRONMENTS and ":" not in env:
-        known = [*ENVIRONMENTS, GYM + "ID", ATARI + "GAME"]
-        raise unknown_name("environment", env, known, "ENV")
+        raise unknown_name("environment", env, [*ENVIRONMENTS, *FAMILIES], "ENV")
     else:
         factory = _factory(ENVIRONMENTS[env].factory if env in ENVIRONMENTS else env)
     parameters = inspect.signature(factory).parameters

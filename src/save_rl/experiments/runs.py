@@ -67,10 +67,11 @@ def check_choices(axes: Any, names: Iterable[str]) -> None:
 
 
 def check_agents(agents: Sequence[str], hint: str = "") -> None:
-    """Refuse agents that do not learn."""
+    """Refuse agents that do not learn, and those for frames."""
     for agent in agents:
-        learns = get_agent(agent, "--agents").learns
-        require(learns, "--agents", repr(agent), f"agents that learn{hint}")
+        row = get_agent(agent, "--agents")
+        require(row.learns, "--agents", repr(agent), f"agents that learn{hint}")
+        require(not row.recurrent, "--agents", repr(agent), "agents that need no frames to see")
 
 
 def begin(

@@ -50,7 +50,8 @@ def settings(axes: Axes, agent: str) -> Any:
     from save_rl.training.settings import TrainSettings
 
     require(axes.seeds >= 1, "--seeds", axes.seeds, "at least 1")
-    get_agent(agent, "--agents")
+    for_states = not get_agent(agent, "--agents").recurrent
+    require(for_states, "--agents", repr(agent), "agents that need no frames to see")
     return TrainSettings(
         env="tightrope",
         agent=agent,

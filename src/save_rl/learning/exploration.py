@@ -34,3 +34,10 @@ def epsilon_at_step(epsilon: Any, step: Array, typical_length: Any) -> Array:
 def typical_length(estimate: Any, finished: Any, mean_length: Any, rate: float = 0.01) -> Any:
     """Move the running estimate of episode length by `finished` episodes of this mean length."""
     return estimate + (1 - (1 - rate) ** finished) * (mean_length - estimate)
+
+
+def epsilon_ladder(lanes: int) -> np.ndarray:
+    """The ε that each lane of R2D2 keeps (atari_r2d2.md, 1): `ε_i = 0.4^(1 + 7 i / (N - 1))`,
+    `[N]`, from 0.4 to 0.4⁸, and 0.4 for a single lane.
+    """
+    return 0.4 ** np.linspace(1, 8, lanes)

@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from save_rl.errors import unknown_name
 from save_rl.learning import losses
+from save_rl.learning.r2d2_settings import ETA
 from save_rl.networks.recurrent import STACK, RecurrentNetwork, stack_frames, unroll
 from save_rl.rescaling import rescale, unscale
 from save_rl.types import Array
 
 BURN_IN = 40  # R2D2, table 2, as all of these
 N_STEP = 5
-ETA = 0.9  # share of the largest TD error in a priority
 IMPORTANCE = 0.6
 
 _cross_entropy = jnp.vectorize(losses.amortization_loss, signature="(a),(a)->()")
@@ -60,13 +59,8 @@ def to_rescaled(q: Array, search_space: str) -> Array:
     """
     known = ("transformed", "mixed", "raw")
     if search_space not in known:
-        raise unknown_name("space of values", search_space, known, "--search-space")
+        raise unknown_name("space of values", search_space, known, "--r2d2.network.search-space")
     return q if search_space == "transformed" else rescale(q)
-
-
-def epsilon_ladder(lanes: int) -> np.ndarray:
-    """`ε_i = 0.4^(1 + 7 i / (N - 1))`, `[N]`: from 0.4 to 0.4⁸, and 0.4 for a single lane."""
-    return 0.4 ** np.linspace(1, 8, lanes)
 
 
 def importance_weights(probabilities: Array) -> Array:

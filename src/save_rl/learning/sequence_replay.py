@@ -8,52 +8,22 @@ the order of their arrival: those from `evicted` up to `inserted` are held, numb
 Nothing here waits or locks; one thread at a time may call.
 """
 
+import os
 import zlib
 from collections.abc import Sequence as Many
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from save_rl.compiled import njit
 from save_rl.errors import InputError, RunError, require
+from save_rl.learning.r2d2_settings import ReplaySettings
 from save_rl.learning.sequences import Sequence
 
 _LEVEL = 1
 _RATIO = 14  # by which frames shrink in the busiest of the games that were measured
 _SMALLEST = 1e-6  # a sequence without any error can still be drawn
-
-
-@dataclass(frozen=True)
-class ReplaySettings:
-    """How much is kept, what is drawn and how fast."""
-
-    capacity: int = 100_000  # R2D2, table 2
-    """Sequences to keep."""
-    capacity_bytes: int = 8 * 2**30
-    """Bytes that compressed sequences may take; the oldest go first."""
-    minimum: int = 5_000  # SEED RL's Atari run
-    """Sequences to collect before learning."""
-    batch: int = 64  # R2D2, table 2
-    """Sequences of one update."""
-    samples_per_insert: float = 0.77  # R2D2's speeds: 320 drawn against 416 added per second
-    """Sequences drawn for each one added."""
-    tolerance: float = 0.1
-    """How far either side may run ahead, as a share of samples_per_insert times minimum."""
-    exponent: float = 0.9  # R2D2, table 2
-    """Probabilities go with the priority to this power."""
-    threads: int = 4
-    """Threads that unpack a batch."""
-
-    def __post_init__(self):
-        require(self.batch >= 1, "--batch", self.batch, "1 or more")
-        allowed = f"between 1 and --capacity ({self.capacity})"
-        require(1 <= self.minimum <= self.capacity, "--minimum", self.minimum, allowed)
-        ratio = self.samples_per_insert
-        require(ratio > 0, "--samples-per-insert", ratio, "more than 0")
-        require(self.tolerance >= 0, "--tolerance", self.tolerance, "0 or more")
-        require(self.threads >= 1, "--threads", self.threads, "1 or more")
 
 
 class RateLimiter:
@@ -64,21 +34,21 @@ class RateLimiter:
     """
 
     def __init__(self, settings: ReplaySettings):
-        self.settings = settings
+        assert settings.samples_per_insert is not None, "an agent's own is filled in before"
+        self.settings, self.ratio = settings, settings.samples_per_insert
         self.inserted = 0
         self.sampled = 0
-        ratio = settings.samples_per_insert
-        self.slack = max(settings.batch, ratio, settings.tolerance * ratio * settings.minimum)
+        ahead = settings.tolerance * self.ratio * settings.minimum
+        self.slack = max(settings.batch, self.ratio, ahead)
 
     @property
     def owed(self) -> float:
         """Samples that the learner is behind (or ahead, if negative)."""
-        settings = self.settings
-        return settings.samples_per_insert * (self.inserted - settings.minimum) - self.sampled
+        return self.ratio * (self.inserted - self.settings.minimum) - self.sampled
 
     def may_insert(self) -> bool:
         """Whether there may be one more sequence now, or actors have to wait."""
-        return self.owed + self.settings.samples_per_insert <= self.slack
+        return self.owed + self.ratio <= self.slack
 
     def may_sample(self) -> bool:
         """Whether one more batch may be drawn now, or the learner has to wait."""
@@ -155,6 +125,11 @@ class Sample(NamedTuple):
     probability: np.ndarray  # [B] float64, of drawing that sequence
 
 
+def _memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 class SequenceReplay:
     """The newest sequences, bounded in number and in bytes.
 
@@ -162,14 +137,22 @@ class SequenceReplay:
     """
 
     def __init__(self, settings: ReplaySettings, example: Sequence):
+        settings.check()
         self._record = _record(example)
         self._shape = example.frames.shape
         self._bytes = self._record.itemsize + example.frames.nbytes
         least = settings.minimum * (self._record.itemsize + example.frames.nbytes // _RATIO)
-        allowed = f"at least {least}, the room of the --minimum of {settings.minimum} sequences"
-        require(
-            settings.capacity_bytes >= least, "--capacity-bytes", settings.capacity_bytes, allowed
-        )
+        room = settings.capacity_bytes
+        allowed = f"at least {least}, the room of the minimum of {settings.minimum} sequences"
+        require(room >= least, "--r2d2.replay.capacity-bytes", room, allowed)
+        needed = min(room, settings.capacity * (self._bytes // _RATIO))
+        memory = _memory()
+        if needed > memory:
+            raise InputError(
+                f"--r2d2.replay.capacity: {settings.capacity} sequences need about "
+                f"{needed / 2**30:.1f} GiB, and this machine has {memory / 2**30:.1f}; give a "
+                "smaller one, or smaller --r2d2.replay.capacity-bytes."
+            )
         self.settings = settings
         self.limiter = RateLimiter(settings)
         self.evicted = 0
@@ -201,8 +184,8 @@ class SequenceReplay:
         learning = self.limiter.inserted >= self.settings.minimum
         if size > room or (not learning and self.held_bytes + size > room):
             raise RunError(
-                f"--capacity-bytes: {room} is full with {len(self)} sequences of this game, before "
-                f"the --minimum of {self.settings.minimum}; it must be more."
+                f"--r2d2.replay.capacity-bytes: {room} is full with {len(self)} sequences of this "
+                f"game, before the minimum of {self.settings.minimum}; it must be more."
             )
         while len(self) == self.settings.capacity or self.held_bytes + size > room:
             self._evict()
@@ -255,7 +238,9 @@ class SequenceReplay:
         held_bytes = ends[-1] if ends else 0
         settings = self.settings
         if inserted - evicted > settings.capacity or held_bytes > settings.capacity_bytes:
-            raise InputError("--capacity: the replay of this checkpoint does not fit into it.")
+            raise InputError(
+                "--r2d2.replay.capacity: the replay of this checkpoint does not fit into it."
+            )
         data = [state["data"][a:b].tobytes() for a, b in zip([0, *ends], ends, strict=False)]
         if data and len(zlib.decompress(data[0])) != self._bytes:
             raise InputError("The replay of this checkpoint holds sequences of another shape.")

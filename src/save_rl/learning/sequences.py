@@ -10,45 +10,14 @@ from) or is cut by the time cap (the discount stays 1). In the second case the o
 last step follows it, in what is padding otherwise, so that the last steps have a target too.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from save_rl.errors import require
+from save_rl.learning.r2d2_settings import ETA, SequenceSettings
 from save_rl.rescaling import rescale, unscale
 
 LEAD = 3  # frames before the first step, for its stack of 4
-
-
-@dataclass(frozen=True)
-class SequenceSettings:
-    """How episodes are cut, and what the first priority of a sequence is made of."""
-
-    burn_in: int = 40  # R2D2, section 3
-    """Steps that only warm up the recurrent state."""
-    train: int = 80  # R2D2, table 2
-    """Steps that are trained on."""
-    period: int = 40  # R2D2, section 2.3
-    """Steps between the starts of two neighbouring windows."""
-    n: int = 5  # R2D2, table 2
-    """Steps of reward in a target."""
-    gamma: float = 0.997  # R2D2, table 2
-    """Discount per agent step."""
-    eta: float = 0.9  # R2D2, section 2.3
-    """Share of the largest TD error in a priority; the rest goes to their mean."""
-
-    def __post_init__(self):
-        require(self.burn_in >= 0, "--burn-in", self.burn_in, "0 or more")
-        require(self.train >= 1, "--train", self.train, "1 or more")
-        allowed = f"between 1 and --train ({self.train}), so that no step is left out"
-        require(1 <= self.period <= self.train, "--period", self.period, allowed)
-        require(self.n >= 1, "--n", self.n, "1 or more")
-
-    @property
-    def steps(self) -> int:
-        """Steps of a sequence: burn-in, training and the bootstrap step."""
-        return self.burn_in + self.train + 1
 
 
 class Shapes(NamedTuple):
@@ -138,10 +107,10 @@ def td_errors(
     return rescale(target) - q[t, action]
 
 
-def priority(errors: np.ndarray, eta: float) -> float:
+def priority(errors: np.ndarray) -> float:
     """`η max|δ| + (1 - η) mean|δ|` of the trained steps (R2D2, section 2.3)."""
     size = np.abs(errors)
-    return float(eta * size.max() + (1.0 - eta) * size.mean())
+    return float(ETA * size.max() + (1.0 - ETA) * size.mean())
 
 
 class Writer:
@@ -153,6 +122,7 @@ class Writer:
     """
 
     def __init__(self, settings: SequenceSettings, shapes: Shapes, lanes: int):
+        settings.check()
         self.settings = settings
         self._places = LEAD + settings.steps
         values = (shapes.actions,)
@@ -274,7 +244,7 @@ class Writer:
             discount=rows["discount"],
             valid=rows["valid"],
             state=state,
-            priority=np.asarray(priority(errors, settings.eta), np.float32),
+            priority=np.asarray(priority(errors), np.float32),
             version=np.asarray(version, np.int64),
             q_mcts=rows.get("q_mcts"),
             explored=rows.get("explored"),

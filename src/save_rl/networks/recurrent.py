@@ -113,9 +113,14 @@ class RecurrentNetwork(eqx.Module):
         self, num_actions: int, key: Array, profile: str = "paper", reward_input: str = "raw"
     ):
         if profile not in PROFILES:
-            raise unknown_name("network profile", profile, PROFILES, "--profile")
+            raise unknown_name("network profile", profile, PROFILES, "--r2d2.network.profile")
         allowed = f"one of {', '.join(map(repr, REWARD_INPUTS))}"
-        require(reward_input in REWARD_INPUTS, "--reward-input", repr(reward_input), allowed)
+        require(
+            reward_input in REWARD_INPUTS,
+            "--r2d2.network.reward-input",
+            repr(reward_input),
+            allowed,
+        )
         sizes = PROFILES[profile]
         *conv_keys, dense, lstm, value, advantage = jax.random.split(key, len(KERNELS) + 4)
         convolutions, side, channels = [], SIZE, STACK

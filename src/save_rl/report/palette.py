@@ -27,6 +27,9 @@ LOOKS: dict[str, Look] = {
     "save-ucb": Look("SAVE, UCB", "#332288", ">"),
     "save-softmax": Look("SAVE, softmax", "#44AA99", "p"),
     "save-counts": Look("SAVE, visit counts", "#882255", "h"),
+    "r2d2": Look("R2D2", "#6699CC", "s"),
+    "r2d2-controlled": Look("R2D2, controlled", "#004488", "D"),
+    "r2d2-save": Look("R2D2 with SAVE", "#BB5566", "o"),
 }
 COLOURS: dict[str, str] = {agent: look.colour for agent, look in LOOKS.items()}
 _SPARE = ("#999933", "#88CCEE", "#AA4499", "#117733", "#DDCC77")

@@ -26,11 +26,19 @@ class Stats(NamedTuple):
     level_return_sum: Array
 
 
+class Health(NamedTuple):
+    """Sums over agent steps since the last line of metrics: whether the search does anything."""
+
+    steps: np.ndarray
+    explored: np.ndarray  # distinct actions that were tried at the root
+    changed: np.ndarray  # steps whose action is not the network's own favourite
+
+
 class Counters(NamedTuple):
     """What a line of metrics is made of; arrays `[seeds]`.
 
     restarts: faults of a simulator that were answered with new episodes. level: that a curriculum
-    has reached; -1 where there is none.
+    has reached; -1 where there is none. health: None where it is not counted.
     """
 
     episodes: np.ndarray
@@ -41,12 +49,18 @@ class Counters(NamedTuple):
     restarts: np.ndarray
     level: np.ndarray
     stats: Stats
+    health: Health | None = None
 
 
 def no_stats(xp: Any) -> Stats:
     """Nothing yet; `xp` is NumPy or jax.numpy."""
     none, zero = xp.zeros((), xp.int32), xp.zeros((), xp.float32)
     return Stats(none, none, zero, zero + xp.inf, zero - xp.inf, zero, zero, none, none, zero)
+
+
+def no_health() -> Health:
+    """Nothing yet."""
+    return Health(*(np.zeros((), np.int64) for _ in Health._fields))
 
 
 def count_step(state: SeedT, reward: Array, over: Array, moved: Any, xp: Any) -> SeedT:

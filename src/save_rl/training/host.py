@@ -231,10 +231,11 @@ class Program(Stage):
         return Counters(
             stats=jax.tree.map(stacked, *(seed.stats for seed in state)),
             level=np.array([self._wanted(seed) for seed in state]),
+            health=None,
             **{
                 name: stacked(*(getattr(seed, name) for seed in state))
                 for name in Counters._fields
-                if name not in ("stats", "level")
+                if name not in ("stats", "level", "health")
             },
         )
 

@@ -10,12 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from save_rl.agents import Agent
+from save_rl.agents import AGENTS, Agent, get_agent
 from save_rl.envs import make_all, runs_on_host
 from save_rl.envs.pool import Source, usable_cores
+from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, Interrupted, RunError, require
 from save_rl.report.plots import curve_figure
-from save_rl.training import checkpoint, host
+from save_rl.training import checkpoint, host, r2d2
 from save_rl.training import device as device_loop
 from save_rl.training.devices import compiler_options, select_device
 from save_rl.training.interrupt import StopOnSignal
@@ -23,7 +24,7 @@ from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import RunDirectory
 from save_rl.training.settings import TrainSettings
 
-Program = device_loop.Program | host.Program
+Program = device_loop.Program | host.Program | r2d2.Program
 ENOUGH_EPISODES = 20  # of a level, for their mean return to make parameters the best
 
 
@@ -138,10 +139,11 @@ class _Run:
             bad = ~np.isfinite(loss)
             if bad.any():
                 seed = self.settings.seeds[int(np.argmax(bad))]
+                inside = "r2d2.network." if self.program.agent.recurrent else ""
                 raise RunError(
                     f"{name} is not finite (seed {seed}, lock-step {step}); stopped, the last good "
-                    f"checkpoint is in '{self.folder.checkpoints}'. A smaller --learning-rate "
-                    "often helps."
+                    f"checkpoint is in '{self.folder.checkpoints}'. A smaller "
+                    f"--{inside}learning-rate often helps."
                 )
 
     def log(self) -> list[dict[str, Any]]:
@@ -159,7 +161,8 @@ class _Run:
             episodes, updates = int(stats.episodes[i]), max(int(stats.updates[i]), 1)
             so_far = float(done.episodes[i])
             level, played = int(done.level[i]), int(stats.level_episodes[i])
-            beta_q, beta_a = self.program.learning.betas(so_far)
+            beta_q, beta_a = (beta.at(so_far) for beta in s.betas)
+            healthy = done.health if done.health and done.health.steps[i] else None
             rows.append(
                 {
                     "time_s": round(seconds, 3),
@@ -180,6 +183,8 @@ class _Run:
                     "level_return": float(stats.level_return_sum[i]) / played if played else "",
                     "test_return": "" if tests is None else float(tests[i].mean()),
                     "restarts": int(done.restarts[i]),
+                    "explored": healthy.explored[i] / healthy.steps[i] if healthy else "",
+                    "changed": healthy.changed[i] / healthy.steps[i] if healthy else "",
                     "seed": seed,
                 }
             )
@@ -230,12 +235,14 @@ def make_program(
     """What runs these settings: in JAX where the environment is, over a pool of simulators else.
 
     target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes for tests of
-    simulators. Without `train`, there are no others. plays: see `host.Program`.
+    simulators. Without `train`, there are no others. plays: see `Stage`.
     """
     require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
     require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
     envs = make_all(settings.env, settings.seeds, **settings.env_options)
-    if not runs_on_host(envs[0], settings.env):
+    on_host = runs_on_host(envs[0], settings.env)
+    _check_frames(settings, envs[0], on_host, plays)
+    if not on_host:
         if plays is not None:
             raise InputError(
                 f"--agent: '{plays.name}' searches over a run's network on simulators for Python "
@@ -250,11 +257,34 @@ def make_program(
         "0 without worker processes: nobody could end a simulator that hangs",
     )  # fmt: skip
     sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
-    return host.Program(
+    kind = r2d2.Program if get_agent(settings.agent).recurrent else host.Program
+    return kind(
         settings, envs, sources, workers=min(count, settings.lanes), timeout=step_timeout,
         test_lanes=test_lanes, train=train, warn=warn, options=compiler_options(target),
         plays=plays,
     )  # fmt: skip
+
+
+def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent | None) -> None:
+    """Refuse frames without a recurrent agent, and a recurrent agent without frames."""
+    agent = get_agent(settings.agent)
+    frames = on_host and r2d2.shows_frames(Layout.of(env))
+    if agent.recurrent and not frames:
+        raise InputError(
+            f"--agent: '{agent.name}' learns from frames, and '{settings.env}' shows none; it "
+            "needs atari/GAME, or a simulator for Python with the same observations."
+        )
+    if frames and not agent.recurrent:
+        known = ", ".join(name for name, row in AGENTS.items() if row.recurrent)
+        raise InputError(
+            f"--agent: '{agent.name}' can't learn from the frames of '{settings.env}'; use one of "
+            f"{known}."
+        )
+    if agent.recurrent and plays is not None:
+        raise InputError(
+            f"--agent: '{plays.name}' can't search over a network with a memory, as "
+            f"'{agent.name}' has; leave --agent out."
+        )
 
 
 def train(

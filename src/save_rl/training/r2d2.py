@@ -7,65 +7,44 @@ its own; and what is learned from are sequences of steps, drawn by priority, as 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from save_rl.agents import Agent
+from save_rl.agents import Agent, get_agent
 from save_rl.envs.pool import Source
-from save_rl.envs.worker import ANY_LEVEL
+from save_rl.envs.worker import ANY_LEVEL, Layout
 from save_rl.errors import require
-from save_rl.learning.r2d2 import epsilon_ladder, to_rescaled
-from save_rl.learning.sequence_replay import ReplaySettings, SequenceReplay, pack
-from save_rl.learning.sequences import SequenceSettings, Shapes, Step, Writer, blank
+from save_rl.learning.exploration import epsilon_ladder
+from save_rl.learning.r2d2 import to_rescaled
+from save_rl.learning.r2d2_settings import R2D2Settings
+from save_rl.learning.sequence_replay import SequenceReplay, pack
+from save_rl.learning.sequences import Shapes, Step, Writer, blank
+from save_rl.networks.recurrent import SIZE, STACK
 from save_rl.search.rules import Space
 from save_rl.search.simulators import Evaluate
 from save_rl.training.counters import (
     AnyLength,
     Counters,
+    Health,
     Stats,
     count_step,
     count_updates,
     keep_types,
+    no_health,
     no_stats,
 )
 from save_rl.training.learner import Learner
-from save_rl.training.recurrent_network import Networks, NetworkSettings, Recall, to_batch
+from save_rl.training.recurrent_network import Networks, Recall, to_batch
 from save_rl.training.settings import TrainSettings
 from save_rl.training.stage import ACT, RESET, Stage
 from save_rl.types import Simulator
 
 SPACES = {"transformed": Space.TRANSFORMED, "mixed": Space.MIXED, "raw": Space.PLAIN}
 _LEARN = 4  # a stream of random numbers
-
-
-@dataclass(frozen=True)
-class R2D2Settings:
-    """What R2D2 is told beside `TrainSettings`; the profile of one accelerator and 16 cores."""
-
-    network: NetworkSettings = field(default_factory=NetworkSettings)
-    sequences: SequenceSettings = field(default_factory=SequenceSettings)
-    """How episodes are cut; γ is that of `TrainSettings`."""
-    replay: ReplaySettings = field(
-        default_factory=lambda: ReplaySettings(25_000, minimum=1250, samples_per_insert=2.0)
-    )
-    refresh: int = 40  # paper, appendix E
-    """Lock-steps that actors keep their parameters for."""
-    target_period: int = 2500  # R2D2, table 2
-    """Updates between copies to the target network."""
-    discards: bool = False
-    """Search, but act on the network alone and learn nothing from it: the literal control."""
-
-
-class Health(NamedTuple):
-    """Sums over agent steps since the last line of metrics: whether the search does anything."""
-
-    steps: np.ndarray
-    explored: np.ndarray  # distinct actions that were tried at the root
-    changed: np.ndarray  # steps whose action is not the network's own favourite
 
 
 class SequenceSeed(NamedTuple):
@@ -106,19 +85,23 @@ class Program(Stage):
         simulators: Sequence[Simulator],
         sources: Sequence[Source] = (),
         *,
-        r2d2: R2D2Settings | None = None,
         options: dict[str, str] | None = None,
         plays: Agent | None = None,
         **places: Any,
     ):
-        require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number for this agent")
-        super().__init__(settings, simulators, sources, plays=plays, **places)
-        given = r2d2 or R2D2Settings()
-        cut = replace(given.sequences, gamma=settings.discount)
-        self.r2d2 = replace(given, sequences=cut)
+        require(
+            len(settings.seeds) == 1, "--seed", settings.seeds,
+            f"one number for '{settings.agent}'; start a run for each",
+        )  # fmt: skip
+        agent, self.r2d2 = _filled_in(settings)
+        settings = replace(settings, discount=self.r2d2.sequences.gamma)
+        super().__init__(settings, simulators, sources, agent=agent, plays=plays, **places)
         self.space = SPACES[self.r2d2.network.search_space]
         actions = self.pool.layout.num_actions
-        self.networks = Networks(self.agent, self.r2d2.network, cut, actions, options or {})
+        beta_q, beta_a = (beta.start for beta in settings.betas)
+        self.networks = Networks(
+            (beta_q, beta_a), self.r2d2.network, self.r2d2.sequences, actions, options or {}
+        )
         shown = {name: shape for name, _, shape in self.pool.layout.observation}
         self._shapes = Shapes(
             frame=shown["frames"][:2],
@@ -304,10 +287,12 @@ class Program(Stage):
     def counters(self, state: tuple[SequenceSeed]) -> Counters:
         """What has been done so far."""
         (seed,) = state
-        names = [name for name in Counters._fields if name not in ("stats", "level")]
+        names = [name for name in Counters._fields if name not in ("stats", "level", "health")]
+        stats, health = jax.tree.map(lambda x: np.asarray(x)[None], (seed.stats, seed.health))
         return Counters(
-            stats=jax.tree.map(lambda x: np.asarray(x)[None], seed.stats),
+            stats=stats,
             level=np.array([-1]),
+            health=health,
             **{name: np.asarray(getattr(seed, name))[None] for name in names},
         )
 
@@ -319,6 +304,16 @@ class Program(Stage):
         return [state[0].learner.params]
 
 
-def no_health() -> Health:
-    """Nothing yet."""
-    return Health(*(np.zeros((), np.int64) for _ in Health._fields))
+def shows_frames(layout: Layout) -> bool:
+    """Whether simulators show what the network sees: see `networks.recurrent`."""
+    shown = {name: shape for name, _, shape in layout.observation}
+    return shown == {"frames": (SIZE, SIZE, STACK), "action": (), "reward": ()}
+
+
+def _filled_in(settings: TrainSettings) -> tuple[Agent, R2D2Settings]:
+    """The agent with what its settings change of it, and the settings with what it brings."""
+    agent, given = get_agent(settings.agent), settings.r2d2
+    if given.discards:
+        agent = replace(agent, search=agent.test_search)
+    ratio = given.replay.samples_per_insert or agent.samples_per_insert
+    return agent, replace(given, replay=replace(given.replay, samples_per_insert=ratio))

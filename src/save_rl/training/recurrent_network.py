@@ -2,7 +2,6 @@
 nodes carry its memory, and updated from sequences of steps.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -11,30 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from save_rl.agents import Agent
 from save_rl.learning.r2d2 import Sequences, importance_weights, sequence_loss
+from save_rl.learning.r2d2_settings import NetworkSettings, SequenceSettings
 from save_rl.learning.sequence_replay import Sample
-from save_rl.learning.sequences import SequenceSettings
 from save_rl.networks.recurrent import RecurrentNetwork
 from save_rl.rescaling import unscale
 from save_rl.training.learner import Learner, is_array
 from save_rl.types import Array
-
-
-@dataclass(frozen=True)
-class NetworkSettings:
-    """What the network is and how it learns; all values of R2D2's table 2 unless said."""
-
-    profile: str = "paper"
-    """Sizes of the network: `paper` or `small`."""
-    reward_input: str = "raw"
-    """How the network sees the previous reward: `raw`, `tanh` or `h`."""
-    search_space: str = "transformed"
-    """Values that searches average: `transformed`, `mixed` or `raw` (atari_r2d2.md, 6)."""
-    learning_rate: float = 1e-4
-    """Adam's learning rate."""
-    clip: float = 40.0  # SEED RL
-    """Largest norm of a gradient."""
 
 
 class Recall:
@@ -85,12 +67,12 @@ class Recall:
 class Networks:
     """The network of an agent as compiled functions of lists of parameters.
 
-    cut: how its sequences are. options: of the compiler.
+    betas: β_Q and β_A. cut: how its sequences are. options: of the compiler.
     """
 
     def __init__(
-        self, agent: Agent, settings: NetworkSettings, cut: SequenceSettings, actions: int,
-        options: dict[str, str],
+        self, betas: tuple[float, float], settings: NetworkSettings, cut: SequenceSettings,
+        actions: int, options: dict[str, str],
     ):  # fmt: skip
         def make(key: Array) -> RecurrentNetwork:
             return RecurrentNetwork(actions, key, settings.profile, settings.reward_input)
@@ -106,7 +88,6 @@ class Networks:
         self.structure = jax.tree.structure((example.params, example.optimiser))
         self.hidden = example.params.lstm.hidden.shape[0]
         raw = settings.search_space != "transformed"
-        beta_q, beta_a = agent.beta_q.start, agent.beta_a.start
 
         def evaluate(
             leaves: list[Array], memory: Array, before: Array, observation: Any, lanes: Array,
@@ -125,9 +106,8 @@ class Networks:
 
             def loss(params: Any) -> Any:
                 return sequence_loss(
-                    self.network(params), frozen, batch, beta_q, beta_a,
-                    cut.burn_in, cut.n,
-                )  # fmt: skip
+                    self.network(params), frozen, batch, *betas, cut.burn_in, cut.n
+                )
 
             (_, about), gradient = jax.value_and_grad(loss, has_aux=True)(params)
             changes, optimiser = self._optimiser.update(gradient, optimiser)

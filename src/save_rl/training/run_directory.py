@@ -6,25 +6,26 @@ import json
 import os
 import platform
 import subprocess
-from dataclasses import asdict, fields
+from dataclasses import asdict, is_dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from save_rl.agents import get_agent
 from save_rl.errors import InputError
 from save_rl.report.files import is_empty, write_atomically
-from save_rl.training.settings import TrainSettings
+from save_rl.training.settings import TrainSettings, named_options
 
 METRICS: tuple[str, ...] = (
     "time_s", "episodes", "env_steps", "simulator_steps", "updates", "return_mean", "return_min",
     "return_max", "loss_q", "loss_a", "epsilon", "beta_q", "beta_a", "episode_length",
-    "level", "level_return", "test_return", "restarts", "seed",
+    "level", "level_return", "test_return", "restarts", "explored", "changed", "seed",
 )  # fmt: skip
+_NEW_COLUMNS = ("explored", "changed")  # a run that was begun without them goes on without them
 BEST = "best"
 """Folder of the best parameters, where a curriculum is adaptive."""
 # A run may be continued with other values of these.
-_FREE = ("episodes", "steps")
+_FREE = ("--episodes", "--steps")
 
 
 def _versions() -> dict[str, str]:
@@ -49,9 +50,19 @@ def _git_commit() -> str | None:
 
 def settings_from_json(data: dict[str, Any]) -> TrainSettings:
     """Settings as they stand in `config.json`."""
-    known = {f.name for f in fields(TrainSettings)}
-    values = {name: value for name, value in data.items() if name in known}
-    return TrainSettings(**{**values, "seeds": tuple(values["seeds"])})
+    return _from_json(TrainSettings, {**data, "seeds": tuple(data["seeds"])})
+
+
+def _from_json(kind: Any, data: dict[str, Any]) -> Any:
+    """A dataclass, and those inside it; what is not there has its default."""
+    kinds = get_type_hints(kind)
+    return kind(
+        **{
+            name: _from_json(kinds[name], value) if is_dataclass(kinds[name]) else value
+            for name, value in data.items()
+            if name in kinds
+        }
+    )
 
 
 def read_settings(folder: Path, option: str) -> TrainSettings:
@@ -71,6 +82,7 @@ class RunDirectory:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self._metrics = path / "metrics.csv"
+        self._columns = METRICS
         self._events: Any = None
 
     @classmethod
@@ -94,25 +106,26 @@ class RunDirectory:
     def resume(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
         """An existing run, which must have been started with the same settings."""
         before = read_settings(path, "--resume")
-        for field in fields(TrainSettings):
-            old, new = getattr(before, field.name), getattr(settings, field.name)
-            if field.name not in _FREE and old != new:
-                option = "--seed" if field.name == "seeds" else f"--{field.name.replace('_', '-')}"
+        for (option, old), (_, new) in zip(
+            named_options(before), named_options(settings), strict=True
+        ):
+            if option not in _FREE and old != new:
                 raise InputError(
                     f"--resume: '{path}' was started with {option} {old}, not {new}; "
                     "repeat its settings or choose another --out."
                 )
         run = cls(path)
-        run._check_columns()
+        run._find_columns()
         if before != settings:
             run._write_config(settings, device)
         return run
 
-    def _check_columns(self) -> None:
+    def _find_columns(self) -> None:
         if self._metrics.exists():
             with self._metrics.open() as file:
-                columns = file.readline().rstrip("\n")
-            if columns != ",".join(METRICS):
+                self._columns = tuple(file.readline().rstrip("\n").split(","))
+            before = tuple(name for name in METRICS if name not in _NEW_COLUMNS)
+            if self._columns not in (METRICS, before):
                 raise InputError(
                     f"--resume: '{self._metrics}' was written by another version of save_rl; "
                     "choose another --out."
@@ -140,7 +153,7 @@ class RunDirectory:
 
     def cut_metrics(self, size: int | None) -> None:
         """Forget the lines after a checkpoint (all of them for None): they will come again."""
-        header = ",".join(METRICS) + "\n"
+        header = ",".join(self._columns) + "\n"
         if not self._metrics.exists():  # stopped before its first line
             write_atomically(self._metrics, header)
         os.truncate(self._metrics, len(header) if size is None else size)
@@ -148,7 +161,9 @@ class RunDirectory:
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Append lines to `metrics.csv` and the same numbers to TensorBoard."""
         text = io.StringIO()
-        csv.DictWriter(text, METRICS, lineterminator="\n").writerows(rows)
+        csv.DictWriter(text, self._columns, extrasaction="ignore", lineterminator="\n").writerows(
+            rows
+        )
         with self._metrics.open("a") as file:
             file.write(text.getvalue())
             file.flush()

@@ -1,15 +1,37 @@
 """What a training run can be told, with the paper's values as defaults."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any
 
 import tyro
 
-from save_rl.agents import get_agent
+from save_rl.agents import Agent, get_agent
 from save_rl.envs import ENVIRONMENTS
-from save_rl.errors import require, unknown_name
+from save_rl.errors import InputError, require, unknown_name
 from save_rl.learning.curriculum import CURRICULA
+from save_rl.learning.exploration import epsilon_ladder
+from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import Linear, constant
+
+# General options without effect on recurrent agents, and what has it instead.
+_NOT_RECURRENT = {
+    "--network": "--r2d2.network.profile",
+    "--mixed-precision": "",
+    "--discount": "--r2d2.sequences.gamma",
+    "--learning-rate": "--r2d2.network.learning-rate",
+    "--batch": "--r2d2.replay.batch",
+    "--replay": "--r2d2.replay.capacity",
+    "--min-replay": "--r2d2.replay.minimum",
+    "--replay-ratio": "--r2d2.replay.samples-per-insert",
+    "--epsilon-start": "",
+    "--epsilon-end": "",
+    "--epsilon-episodes": "",
+    "--beta-episodes": "",
+    "--curriculum": "",
+    "--curriculum-steps": "",
+    "--target-period": "--r2d2.target-period",
+}
 
 
 @dataclass(frozen=True)
@@ -17,7 +39,7 @@ class TrainSettings:
     """Settings of one training run; every one of them is in `config.json`."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = "tightrope"
-    """Environment by name, `gym/ID` for Gymnasium's, or `package.module:factory`."""
+    """Environment by name, `atari/GAME`, `gym/ID` for Gymnasium's, or `package.module:factory`."""
     agent: str = "save"
     """Agent by name; `save-rl agents` lists them."""
     episodes: int = 1_000_000  # paper B.3
@@ -76,10 +98,14 @@ class TrainSettings:
     """Test episodes at each line of metrics; 0 for none."""
     test_budget: int = -1
     """Budget of those tests; -1 for the training budget (0 if the agent trains without search)."""
+    r2d2: R2D2Settings = field(default_factory=R2D2Settings)
+    """For the recurrent agents `r2d2`, `r2d2-controlled` and `r2d2-save` alone."""
 
     @property
     def epsilon(self) -> Linear:
         """The mean ε of an episode, as training goes on."""
+        if get_agent(self.agent).recurrent:
+            return constant(float(epsilon_ladder(self.lanes).mean()))
         return Linear(self.epsilon_start, self.epsilon_end, self.epsilon_episodes)
 
     @property
@@ -120,6 +146,37 @@ class TrainSettings:
         require(len(set(self.seeds)) == len(self.seeds), "--seed", self.seeds, "different numbers")
         require(min(self.seeds) >= 0, "--seed", min(self.seeds), "0 or more")
         require(self.c >= 0, "--c", self.c, "0 or more")
+        for option, beta in (("--beta-q", self.beta_q), ("--beta-a", self.beta_a)):
+            require(beta is None or beta >= 0, option, beta, "0 or more")
+        require(self.chunk > 0, "--chunk", self.chunk, "at least 1")
+        require(self.test_episodes >= 0, "--test-episodes", self.test_episodes, "0 or more")
+        require(self.test_budget >= -1, "--test-budget", self.test_budget, "-1 or more")
+        self._check_effects(agent)
+        if agent.recurrent:
+            require(self.lanes > 0, "--lanes", self.lanes, "at least 1")
+            self.r2d2.check()
+        else:
+            self._check_transitions()
+
+    def _check_effects(self, agent: Agent) -> None:
+        """Refuse what this agent would not look at."""
+        given, usual = dict(named_options(self)), dict(named_options(TrainSettings()))
+        for option, value in given.items():
+            other = option in _NOT_RECURRENT if agent.recurrent else option.startswith("--r2d2.")
+            if other and value != usual[option]:
+                instead = _NOT_RECURRENT.get(option)
+                hint = f"use {instead}" if instead else "leave it out"
+                raise InputError(f"{option}: {value} has no effect on '{self.agent}'; {hint}.")
+        if agent.recurrent:
+            learned = agent.amortization_loss != "none"
+            allowed = f"left out with '{self.agent}', which learns nothing from searches"
+            require(learned or not self.beta_a, "--beta-a", self.beta_a, allowed)
+            allowed = f"left out with '{self.agent}', which uses what its searches find"
+            wasted = self.r2d2.discards and agent.search is not None
+            require(not wasted, "--r2d2.discards", "true", allowed)
+
+    def _check_transitions(self) -> None:
+        """What agents are told that learn from transitions."""
         require(0 <= self.discount <= 1, "--discount", self.discount, "between 0 and 1")
         require(self.learning_rate > 0, "--learning-rate", self.learning_rate, "above 0")
         require(self.batch > 0, "--batch", self.batch, "at least 1")
@@ -142,14 +199,20 @@ class TrainSettings:
         ):  # fmt: skip
             require(0 <= value <= 1, option, value, "between 0 and 1")
         require(self.epsilon_episodes > 0, "--epsilon-episodes", self.epsilon_episodes, "above 0")
-        for option, beta in (("--beta-q", self.beta_q), ("--beta-a", self.beta_a)):
-            require(beta is None or beta >= 0, option, beta, "0 or more")
         within = self.beta_episodes is None or self.beta_episodes > 0
         require(within, "--beta-episodes", self.beta_episodes, "above 0")
         if self.curriculum not in ("auto", *CURRICULA):
             raise unknown_name("curriculum", self.curriculum, ("auto", *CURRICULA), "--curriculum")
         require(self.curriculum_steps > 0, "--curriculum-steps", self.curriculum_steps, "above 0")
         require(self.target_period > 0, "--target-period", self.target_period, "at least 1")
-        require(self.chunk > 0, "--chunk", self.chunk, "at least 1")
-        require(self.test_episodes >= 0, "--test-episodes", self.test_episodes, "0 or more")
-        require(self.test_budget >= -1, "--test-budget", self.test_budget, "-1 or more")
+
+
+def named_options(settings: Any, prefix: str = "--") -> Iterator[tuple[str, Any]]:
+    """All settings by their names on the command line; nested ones as `--r2d2.network.profile`."""
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        name = prefix + ("seed" if one.name == "seeds" else one.name.replace("_", "-"))
+        if is_dataclass(value):
+            yield from named_options(value, f"{name}.")
+        else:
+            yield name, value

@@ -39,8 +39,8 @@ class Stage(ABC):
 
     simulators: one per seed. sources: how worker processes make the same ones. test_lanes: lanes
     for tests, per seed. Without `train`, there are no others. What is done does not depend on
-    `workers` or `overlap`. plays: the agent that searches and acts, where it is not the one that
-    learns.
+    `workers` or `overlap`. agent: that learns, where it is not just the one that the settings name.
+    plays: the agent that searches and acts, where it is not the one that learns.
     """
 
     space = Space.PLAIN  # that searches average in
@@ -57,10 +57,11 @@ class Stage(ABC):
         train: bool = True,
         overlap: bool = True,
         warn: Callable[[str], None] | None = None,
+        agent: Agent | None = None,
         plays: Agent | None = None,
     ):
         self.settings = settings
-        self.agent: Agent = get_agent(settings.agent)
+        self.agent: Agent = agent or get_agent(settings.agent)
         self._plays = plays or self.agent
         self._simulators, self._overlap = simulators, overlap
         halves = [settings.lanes - settings.lanes // 2, settings.lanes // 2] if train else []

@@ -223,7 +223,7 @@ def run(
 
 def check_agent(agent: Agent) -> None:
     """Refuse agents that the paper gives no tables for."""
-    if agent.amortization_loss == "l2" or agent.prior == "softmax-q":
+    if agent.amortization_loss == "l2" or agent.prior == "softmax-q" or agent.recurrent:
         raise InputError(f"--agents: '{agent.name}' has no tabular version.")
 
 
