@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,11 @@ import numpy as np
 from save_rl.agents import Agent, get_agent
 from save_rl.envs import ENVIRONMENTS, make, make_simulator, runs_on_host
 from save_rl.errors import InputError, require
-from save_rl.players import Move, Player, best_tried, make_player
+from save_rl.players import Move, Player, RootValues, best_tried, make_move, make_player
 from save_rl.players import play as play_episode
 from save_rl.report.files import write_atomically
-from save_rl.training import checkpoint, device, host
+from save_rl.rescaling import unscale
+from save_rl.training import checkpoint, device, host, r2d2
 from save_rl.training.acting import choose_action, run_search
 from save_rl.training.devices import select_device
 from save_rl.training.loop import Program, make_program
@@ -127,13 +129,16 @@ def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
 
 
 def _load_run(
-    folder: Path, target: Any, lanes: int, workers: int, step_timeout: float, plays: Agent | None
-) -> tuple[Program, Any]:
+    folder: Path, target: Any, lanes: int, workers: int, step_timeout: float = 0.0,
+    plays: Agent | None = None, options: dict[str, Any] | None = None,
+) -> tuple[Program, Any]:  # fmt: skip
     """The program of a run and its parameters, by seed: the best ones where they were kept.
 
-    plays: the agent to test over these, where it is not the run's own.
+    plays: the agent to test over these, where it is not the run's own. options: of the environment,
+    where they are not the run's own.
     """
     settings = read_settings(folder, "DIR")
+    settings = replace(settings, env_options={**settings.env_options, **(options or {})})
     if plays is not None and get_agent(settings.agent).value_loss != "td":
         raise InputError(
             f"--agent: '{plays.name}' needs a run that learned Q-values, and '{settings.agent}' "
@@ -219,7 +224,8 @@ def evaluate(
     and on simulators for Python `random` and `scripted`, which have no budget (it is written as 0).
     `uct` on the folder of a run values what it finds by the run's Qθ instead of random rollouts.
 
-    level: of the test episodes, where a run has a curriculum; default the hardest.
+    level: of the test episodes, where a run has a curriculum; default the hardest. env_options: of
+    the environment; for a run, what differs from its own.
     """
     if agent in _PLAYERS_ONLY:
         budgets = (0,)
@@ -242,7 +248,9 @@ def evaluate(
             lanes = min(episodes, _HOST_LANES)
             if max(budgets) >= _LARGE_BUDGET:
                 lanes = min(lanes, _LARGE_BUDGET_LANES)
-            program, params = _load_run(Path(run), chosen, lanes, workers, step_timeout, plays)
+            program, params = _load_run(
+                Path(run), chosen, lanes, workers, step_timeout, plays, options
+            )
             with closing(program):
                 results = evaluate_program(program, params, budgets, episodes, level)
             seeds = program.settings.seeds
@@ -282,7 +290,7 @@ def evaluate_levels(
     """
     chosen, lanes = select_device(device), min(episodes, _HOST_LANES)
     with jax.default_device(chosen):
-        program, params = _load_run(Path(run), chosen, lanes, workers, 0.0, None)
+        program, params = _load_run(Path(run), chosen, lanes, workers)
         with closing(program):
             for level in levels:
                 results = evaluate_program(program, params, budgets, episodes, level)
@@ -301,8 +309,10 @@ def trained_player(run: str | Path, sim: Simulator, budget: int, *, device: str 
     require(budget >= 1, "--budget", budget, "at least 1")
     chosen = select_device(device)
     with jax.default_device(chosen):
-        program, seeds = _load_run(Path(run), chosen, 1, 0, 0.0, None)
+        program, seeds = _load_run(Path(run), chosen, 1, 0)
     program.close()
+    if isinstance(program, r2d2.Program):
+        return _recurrent_player(program, seeds[0], sim, budget, chosen)
     agent, s = program.agent, program.settings
     if not isinstance(program, host.Program) or agent.prior != "q" or agent.act == "visits":
         raise InputError(
@@ -321,5 +331,25 @@ def trained_player(run: str | Path, sim: Simulator, budget: int, *, device: str 
             seed=int(rng.integers(2**31)),
         )  # fmt: skip
         return best_tried(sim, state, result)
+
+    return move
+
+
+def _recurrent_player(
+    program: r2d2.Program, params: Any, sim: Simulator, budget: int, chosen: Any
+) -> Player:
+    """A player that remembers: it has to be shown every state of an episode, from the first on."""
+    search, recall = program.test_search(budget), program.evaluator(params, 1, budget)
+
+    def move(state: State, rng: np.random.Generator) -> Move:
+        with jax.default_device(chosen):
+            result, action = program.decide_at(state, search, recall, rng)
+            prior, explored = unscale(recall.root_q[0].astype(np.float64)), result.explored[0]
+            values = RootValues(
+                np.asarray(prior), program.points(result.q_values[0]), explored.copy(), action
+            )
+            after = make_move(sim, state, action, f"Q {values.searched[action]:.1f}")
+            recall.go_on(np.array([after.over]))
+        return after._replace(values=values)
 
     return move

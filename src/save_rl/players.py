@@ -16,6 +16,15 @@ PLAYERS = {
 }
 
 
+class RootValues(NamedTuple):
+    """What a player chose by, `[A]` each: Qθ, and what its search made of it where it explored."""
+
+    prior: np.ndarray
+    searched: np.ndarray
+    explored: np.ndarray
+    action: int
+
+
 class Move(NamedTuple):
     """What a player did: the step's result, and what it has to say about it."""
 
@@ -23,6 +32,7 @@ class Move(NamedTuple):
     reward: float
     over: bool
     remark: str = ""
+    values: RootValues | None = None
 
 
 class Episode(NamedTuple):
@@ -69,13 +79,14 @@ def _valid_actions(sim: Simulator, state: State) -> np.ndarray:
     return np.flatnonzero(mask(state)) if mask else np.arange(sim.num_actions)
 
 
-def _step(sim: Simulator, state: State, action: Any, remark: str = "") -> Move:
+def make_move(sim: Simulator, state: State, action: Any, remark: str = "") -> Move:
+    """Take an action."""
     after, reward, terminated, truncated = sim.step(state, int(action))
     return Move(after, float(reward), bool(terminated or truncated), remark)
 
 
 def _random(sim: Simulator, state: State, rng: np.random.Generator) -> Move:
-    return _step(sim, state, rng.choice(_valid_actions(sim, state)))
+    return make_move(sim, state, rng.choice(_valid_actions(sim, state)))
 
 
 def _scripted(sim: Simulator) -> Player:
@@ -136,4 +147,4 @@ def best_tried(sim: Simulator, state: State, result: SearchResult) -> Move:
     action = int(values.argmax())
     tried, visits = int(result.explored[0].sum()), int(result.visits[0, action])
     remark = f"Q {values[action]:.2f} ({visits} visits, {tried} actions tried)"
-    return _step(sim, state, action, remark)
+    return make_move(sim, state, action, remark)

@@ -8,8 +8,8 @@ import numpy as np
 
 from save_rl.envs import ENVIRONMENTS, make_simulator
 from save_rl.errors import InputError, require, unknown_name
-from save_rl.players import Episode, Player, make_player, play
-from save_rl.report.pictures import caption, contact_sheet, save_gif
+from save_rl.players import Episode, Player, RootValues, make_player, play
+from save_rl.report.pictures import Bar, beside, caption, contact_sheet, save_gif
 from save_rl.types import Simulator
 
 _BUDGET = 50  # simulations per decision of a search that nothing was learned for
@@ -74,7 +74,9 @@ def all_frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
     draw: Any = sim.render  # pyright: ignore[reportAttributeAccessIssue]
     scene = getattr(episode.states[0], "scene", None)
     title = f"{scene.task}, level {scene.level}" if scene is not None else "start"
-    yield caption(draw(episode.states[0]), title)
+    valued = bool(episode.moves) and episode.moves[0].values is not None
+    if not valued:  # else the first picture beside values is that of the first step
+        yield caption(draw(episode.states[0]), title)
     total = 0.0
     for number, move in enumerate(episode.moves, 1):
         total += move.reward
@@ -83,7 +85,21 @@ def all_frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
         text += "".join(f"   {part}" for part in (move.remark, ending) if part)
         for frame in _rolling(sim, move.state):
             yield caption(frame, text)
-        yield caption(draw(move.state), text)
+        frame = draw(move.state)
+        if move.values is not None:
+            frame = beside(frame, _bars(sim, move.values), "Qθ grey, after search orange")
+        yield caption(frame, text)
+
+
+def _bars(sim: Simulator, values: RootValues) -> list[Bar]:
+    """A line per action: what it was worth before and, if it was tried, after the search."""
+    names = getattr(sim, "action_names", range(len(values.prior)))
+    return [
+        Bar(str(name), float(prior), float(found) if tried else None, number == values.action)
+        for number, (name, prior, found, tried) in enumerate(
+            zip(names, values.prior, values.searched, values.explored, strict=True)
+        )
+    ]
 
 
 def _rolling(sim: Simulator, state: Any) -> Iterator[np.ndarray]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from save_rl.errors import InputError
-from save_rl.training import checkpoint
+from save_rl.training import checkpoint, loop
 
 
 class State(NamedTuple):
@@ -166,3 +166,28 @@ def test_a_disk_that_takes_no_more_ends_the_run_with_one_sentence(tmp_path):
     assert "Traceback" not in done.stderr
     assert checkpoint.numbers(out / "checkpoints") == []
     assert list(out.glob("**/.writing-*")) == []
+
+
+def test_a_checkpoint_that_takes_long_is_made_less_often(tmp_path, monkeypatch):
+    """Saving takes 10 s here, training a chunk 7 s: at 7 s it would be 60 % of the time."""
+    clock = [0.0]
+    saves = []
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+    run = object.__new__(loop._Run)
+    run.saved_at, run._saving = 0.0, 0.0
+
+    def save():
+        saves.append(clock[0])
+        clock[0] += 10.0
+        run.saved_at, run._saving = clock[0], 10.0
+
+    run.save = save
+    while clock[0] < 1000:
+        clock[0] += 7.0
+        run.save_if_due(5.0)
+    assert saves[0] == 7.0
+    assert 9 <= len(saves) <= 10
+    run._saving = 1e9
+    for _ in range(3):
+        run.save_if_due(0.0)
+    assert len(saves) >= 12

@@ -56,7 +56,8 @@ class Train:
     step_timeout: float = 0.0
     """Seconds after which a worker that does not answer is replaced; 0 waits for ever."""
     checkpoint_seconds: float = 60.0
-    """Seconds between checkpoints."""
+    """Seconds between checkpoints, or more, so that they take a tenth of the time at most; 0 for
+    one after every chunk."""
 
     def run(self) -> None:
         from dataclasses import replace
@@ -93,7 +94,7 @@ class Evaluate:
     seed: int = 0
     """Seed of the environment, with --agent."""
     env_options: tuple[str, ...] = ()
-    """Options of the environment, with --agent."""
+    """Options of the environment, as name=value; for a run, what differs from its own."""
     out: Path | None = None
     """Where to write the table; default DIR/evaluation.csv (evaluation.csv with --agent)."""
     device: str = "auto"
@@ -162,7 +163,7 @@ class Watch:
     budget: int | None = None
     """Simulations per decision: default 50 for uct, what it trained with for a run."""
     env_options: tuple[str, ...] = ()
-    """Options of the environment, as name=value."""
+    """Options of the environment, as name=value (atari: max_frames=4000, which is 1,000 steps)."""
 
     def run(self) -> None:
         from save_rl.watch import watch

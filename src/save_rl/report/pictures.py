@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -14,6 +15,7 @@ from save_rl.errors import InputError
 from save_rl.report.files import write_atomically
 
 INK, SHADE, RIM = "#222222", "#f2f2f2", "#cccccc"  # of texts, behind them, around pictures
+FAINT, STRONG = "#999999", "#D55E00"  # of bars
 MARGIN, GAP = 24, 12  # pixels, of a sheet and between its pictures
 REST = 1500  # milliseconds that an animation stays longer at its end
 
@@ -29,6 +31,44 @@ def caption(frame: np.ndarray, text: str) -> np.ndarray:
     picture.paste(Image.fromarray(frame))
     position = margin, height + strip / 2
     ImageDraw.Draw(picture).text(position, text, INK, font, anchor="lm")
+    return np.array(picture)
+
+
+class Bar(NamedTuple):
+    """Two numbers under a name, the second of which may be missing; marked or not."""
+
+    name: str
+    first: float
+    second: float | None
+    marked: bool
+
+
+def beside(frame: np.ndarray, bars: Sequence[Bar], title: str) -> np.ndarray:
+    """A frame `[h, w, 3]` with bars to its right, a line each; all share one scale."""
+    height, width, _ = frame.shape
+    line = height / (len(bars) + 1)
+    font = _font(max(6, round(line * 0.6)))
+    name, number = (ceil(max(map(font.getlength, texts))) + GAP for texts in (
+        [bar.name for bar in bars], ["-00000.0"],
+    ))  # fmt: skip
+    numbers = [x for bar in bars for x in (bar.first, bar.second) if x is not None]
+    low, high = min(numbers), max(numbers)
+    left, room = width + GAP + name, width // 2
+    picture = Image.new("RGB", (left + room + number, height), "white")
+    picture.paste(Image.fromarray(frame))
+    brush = ImageDraw.Draw(picture)
+    brush.text((width + GAP, line / 2), title, INK, font, anchor="lm")
+    for i, bar in enumerate(bars, 1):
+        middle = (i + 0.5) * line
+        if bar.marked:
+            brush.rectangle((width, i * line, picture.width, (i + 1) * line), SHADE)
+        brush.text((width + GAP, middle), bar.name, INK, font, anchor="lm")
+        for value, top, colour in ((bar.first, 0.15, FAINT), (bar.second, 0.5, STRONG)):
+            if value is not None:
+                end = left + 1 + room * (value - low) / (high - low or 1.0)
+                brush.rectangle((left, (i + top) * line, end, (i + top + 0.35) * line), colour)
+        shown = bar.first if bar.second is None else bar.second
+        brush.text((picture.width - 2, middle), f"{shown:.1f}", INK, font, anchor="rm")
     return np.array(picture)
 
 
@@ -49,7 +89,8 @@ def save_gif(frames: Sequence[np.ndarray], out: Path, seconds_per_frame: float =
 
 def _indexed(frames: Sequence[np.ndarray]) -> list[Image.Image]:
     """Frames with one palette, the most frequent colours; rarer ones take the nearest of these."""
-    packed = [frame @ np.array([1 << 16, 1 << 8, 1]) for frame in frames]  # one number per colour
+    weights = np.array([1 << 16, 1 << 8, 1], np.int32)
+    packed = [frame @ weights for frame in frames]  # one number per colour
     counts: Counter[int] = Counter()
     for pixels in packed:
         colours, times = np.unique(pixels, return_counts=True)

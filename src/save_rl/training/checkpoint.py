@@ -6,11 +6,11 @@ used. Nothing is unpickled.
 """
 
 import hashlib
-import io
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,11 +33,18 @@ def _named_leaves(state: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(state)}
 
 
-def _write(path: Path, data: bytes) -> None:
+@contextmanager
+def _synced(path: Path) -> Iterator[Any]:
+    """A new file, safely on disk afterwards."""
     with path.open("wb") as file:
-        file.write(data)
+        yield file
         file.flush()
         os.fsync(file.fileno())
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync_folder(path: Path) -> None:
@@ -53,16 +60,15 @@ def save(folder: Path, number: int, state: Any, manifest: dict[str, Any]) -> Pat
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    buffer = io.BytesIO()
     arrays: dict[str, Any] = {name: np.asarray(x) for name, x in _named_leaves(state).items()}
-    np.savez(buffer, allow_pickle=False, **arrays)
-    data = buffer.getvalue()
-    manifest = {"number": number, "sha256": hashlib.sha256(data).hexdigest(), **manifest}
     final, temporary = folder / f"{number:09d}", folder / f".writing-{number:09d}"
     try:
         temporary.mkdir()
-        _write(temporary / "arrays.npz", data)
-        _write(temporary / "manifest.json", json.dumps(manifest, indent=2).encode())
+        with _synced(temporary / "arrays.npz") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+        manifest = {"number": number, "sha256": _digest(temporary / "arrays.npz"), **manifest}
+        with _synced(temporary / "manifest.json") as file:
+            file.write(json.dumps(manifest, indent=2).encode())
         _sync_folder(temporary)
         if final.exists():  # the same step, saved again after a resume
             shutil.rmtree(final)
@@ -85,11 +91,10 @@ def numbers(folder: Path) -> list[int]:
 
 def _load(path: Path, template: Any) -> Checkpoint:
     manifest = json.loads((path / "manifest.json").read_bytes())
-    data = (path / "arrays.npz").read_bytes()
-    if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
+    if _digest(path / "arrays.npz") != manifest["sha256"]:
         raise ValueError("its checksum does not match")
     named = _named_leaves(template)
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+    with np.load(path / "arrays.npz", allow_pickle=False) as arrays:
         if set(arrays.files) != set(named):
             raise ValueError("it holds other arrays than this agent has")
         leaves = []

@@ -25,6 +25,7 @@ from save_rl.training.run_directory import RunDirectory
 from save_rl.training.settings import TrainSettings
 
 Program = device_loop.Program | host.Program | r2d2.Program
+SAVING = 9  # times as long as a checkpoint takes, no other is begun
 ENOUGH_EPISODES = 20  # of a level, for their mean return to make parameters the best
 
 
@@ -57,6 +58,7 @@ class _Run:
         self.before = 0.0  # seconds of earlier sittings
         self.started = time.monotonic()
         self.saved_at = self.started
+        self._saving = 0.0  # seconds that the last checkpoint took
         self._test = self._make_test()
         self._best: list[tuple[float, float]] = [(-1.0, 0.0)] * len(settings.seeds)
         self._best_params: list[Any] = []
@@ -105,10 +107,18 @@ class _Run:
             checkpoint.save(self.folder.best, self.chunks, self._best_params, manifest)
 
     def save(self) -> None:
+        began = time.monotonic()
         manifest = {"metrics_bytes": self.folder.metrics_size(), "time_s": self.seconds()}
         arrays = self.program.snapshot(self.state)
         checkpoint.save(self.folder.checkpoints, self.chunks, arrays, manifest)
         self.saved_at = time.monotonic()
+        self._saving = self.saved_at - began
+
+    def save_if_due(self, seconds: float) -> None:
+        """Save after so many seconds, or later: it may take a tenth of the time; always for 0."""
+        wait = max(seconds, SAVING * self._saving) if seconds > 0 else 0.0
+        if time.monotonic() - self.saved_at >= wait:
+            self.save()
 
     def seconds(self) -> float:
         return self.before + time.monotonic() - self.started
@@ -330,8 +340,7 @@ def train(
                 run.chunk()
                 if is_log_point(run.chunks) or run.finished():
                     latest |= {row["seed"]: row for row in run.log()}
-                if time.monotonic() - run.saved_at >= checkpoint_seconds:
-                    run.save()
+                run.save_if_due(checkpoint_seconds)
                 if clock is None or counted is None:
                     clock, counted, rate = time.monotonic(), run.simulations(), 0.0
                 else:

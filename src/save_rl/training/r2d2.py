@@ -24,8 +24,8 @@ from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.sequence_replay import SequenceReplay, pack
 from save_rl.learning.sequences import Shapes, Step, Writer, blank
 from save_rl.networks.recurrent import SIZE, STACK
+from save_rl.rescaling import unscale
 from save_rl.search.rules import Space
-from save_rl.search.simulators import Evaluate
 from save_rl.training.counters import (
     AnyLength,
     Counters,
@@ -120,8 +120,13 @@ class Program(Stage):
         self._writer = Writer(r.sequences, self._shapes, s.lanes)
         self._replay = SequenceReplay(r.replay, blank(r.sequences, self._shapes))
 
-    def evaluator(self, params: Any, lanes: int, budget: int) -> Evaluate:
+    def evaluator(self, params: Any, lanes: int, budget: int) -> Recall:
         return Recall(self.networks, params, lanes, budget)
+
+    def points(self, found: np.ndarray) -> np.ndarray:
+        """What a search found, in points."""
+        rescaled = self.space == Space.TRANSFORMED
+        return np.asarray(unscale(found.astype(np.float64))) if rescaled else found
 
     def begin(self) -> tuple[SequenceSeed]:
         """The seed before its first lock-step."""

@@ -20,7 +20,7 @@ from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import Evaluate, LaneSearch
 from save_rl.training.host_acting import act_all
 from save_rl.training.settings import TrainSettings
-from save_rl.types import SearchResult, Simulator
+from save_rl.types import SearchResult, Simulator, State
 
 ACT, TEST, RESET = 1, 2, 3  # streams of random numbers
 MAX_TEST_STEPS = 1000  # in simulators that say no `max_steps` of their own
@@ -208,11 +208,25 @@ class Stage(ABC):
         ]
         return np.stack([returns for returns, _ in played]), np.stack([n for _, n in played])
 
+    def decide_at(
+        self, state: State, search: LaneSearch, evaluate: Evaluate, rng: np.random.Generator
+    ) -> tuple[SearchResult, int]:
+        """What a test search from a state finds, and the action; for one lane, without workers."""
+        self.pool.place(search.low, state)
+        result, actions = self._decide(
+            search, evaluate, self._plays.test_search, np.ones(1, np.bool_), np.full(1, -1.0), rng
+        )
+        return result, int(actions[0])
+
+    def test_search(self, budget: int, index: int = 0) -> LaneSearch:
+        """A search over the test lanes of a seed."""
+        return LaneSearch(self.pool, self._test_groups[index], budget, self._overlap)
+
     def _play(
         self, index: int, params: Any, episodes: int, budget: int, number: int, wanted: int
     ) -> tuple[np.ndarray, np.ndarray]:
         pool, groups = self.pool, self._test_groups[index]
-        search, lanes = LaneSearch(pool, groups, budget, self._overlap), self._lanes(groups)
+        search, lanes = self.test_search(budget, index), self._lanes(groups)
         limit = getattr(self._simulators[index], "max_steps", MAX_TEST_STEPS)
         returns, steps = np.zeros(episodes), np.zeros(episodes, np.int64)
         size = len(lanes)

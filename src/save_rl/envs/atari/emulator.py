@@ -16,7 +16,7 @@ from save_rl.envs.atari import frames
 from save_rl.errors import InputError, MissingExtra, unknown_name
 
 try:
-    from ale_py import ALEInterface, LoggerMode, roms
+    from ale_py import Action, ALEInterface, LoggerMode, roms
 except ImportError as error:
     raise MissingExtra(
         "the Atari games need ale-py; install it with: pip install 'save-rl[atari]'."
@@ -36,6 +36,8 @@ NOT_RESTORABLE = (
     "amidar", "koolaid", "qbert", "tetris", "tic_tac_toe_3d", "video_chess", "yars_revenge",
 )  # fmt: skip
 ACTIONS = 18  # every game is given all of them, by the emulator's own numbers; 0 does nothing
+_ALL: Any = Action  # an enumeration, which its stub does not say
+ACTION_NAMES = tuple(action.name.lower() for action in _ALL)
 REPEAT = 4  # frames per step
 MAX_NOOPS = 30
 

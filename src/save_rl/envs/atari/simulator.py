@@ -4,7 +4,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.atari.emulator import ACTIONS, MAX_NOOPS, REPEAT, emulator, find_game
+from save_rl.envs.atari.emulator import (
+    ACTION_NAMES,
+    ACTIONS,
+    MAX_NOOPS,
+    REPEAT,
+    emulator,
+    find_game,
+)
 from save_rl.errors import InputError, require
 
 MAX_FRAMES = 108_000  # 30 minutes; R2D2, table 2
@@ -42,6 +49,7 @@ class Atari:
     """
 
     num_actions = ACTIONS
+    action_names = ACTION_NAMES
 
     def __init__(self, game: str, *, max_frames: int = MAX_FRAMES):
         whole = isinstance(max_frames, int) and max_frames > 0
