@@ -27,6 +27,9 @@ class SearchResult(NamedTuple):
 class Simulator(Protocol):
     """A pure function of an opaque state. `action_mask(state)` and `render(state)` are optional.
 
+    So are `save_state(state)`, an array of bytes that is always as long, and `load_state(bytes)`:
+    with them a long episode need not be played again when a run of a recurrent agent is resumed.
+
     A JAX environment has the same names with jittable bodies, and `reset` takes a key. Where it
     holds arrays (a table, an observation matrix) it is a pytree, so that seeds can be vmapped.
     """

@@ -487,6 +487,36 @@ def test_it_keeps_the_promises_of_a_simulator():
     assert {("processes", "ok"), ("render", "ok"), ("seeds", "ok")} <= verdicts
 
 
+@pytest.mark.parametrize("game", QUICK_GAMES)
+def test_a_state_that_was_saved_as_bytes_goes_on_the_same(game):
+    sim, actions = Atari(game), actions_of(5, 40)
+    state = straight(sim, sim.reset(2), actions)[-1][0]
+    loaded = Atari(game).load_state(sim.save_state(state))
+    assert same_state(state, loaded)
+    results = (straight(sim, start, actions) for start in (state, loaded))
+    assert all(same(one, two) for one, two in zip(*results, strict=True))
+
+
+def test_lanes_go_on_in_another_pool_from_what_one_has_saved():
+    sim, source = Atari("ms_pacman"), Source("atari/MsPacman", 0, {})
+    shown, saved = [], np.zeros(0)
+    for workers in (2, 0):
+        with Pool([sim], [(0, 3)], workers=workers, sources=[source]) as pool:
+            if workers:
+                pool.reset(0, np.arange(3), np.arange(3))
+                pool.advance(0, np.array([3, 4, 5]))
+                pool.receive(0)
+                pool.lost[1] = True  # as after a fault
+                saved = pool.save(0)
+            else:
+                pool.load(0, saved)
+            assert pool.lost.tolist() == [False, True, False]
+            pool.advance(0, np.array([2, 2, 2]))
+            pool.receive(0)
+            shown.append(pool.arrays.observation["frames"][[0, 2]].copy())
+    assert np.array_equal(*shown)
+
+
 def test_two_workers_play_the_same():
     sim, source = Atari("ms_pacman"), Source("atari/MsPacman", 0, {})
     shown = []

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from save_rl.errors import InputError
-from save_rl.report.pictures import caption, contact_sheet, save_gif
+from save_rl.report.pictures import Bar, beside, caption, contact_sheet, save_gif
 from tests.envs.construction.test_drawing import (
     BLACK,
     BLUE,
@@ -92,6 +92,18 @@ def test_a_caption_leaves_the_frame_and_adds_a_strip():
         assert (strip[:, :4] == strip[0, 0]).all()  # within the margins
         assert (strip[:, -4:] == strip[0, 0]).all()
     assert (empty[480:] == empty[480, 0]).all()
+
+
+def test_bars_stand_beside_the_frame_on_one_scale():
+    frame = np.full((90, 60, 3), 77, np.uint8)
+    bars = [Bar("up", 0.0, 4.0, True), Bar("down", 2.0, None, False)]
+    found = beside(frame, bars, "values")
+    assert found.shape[0] == 90
+    np.testing.assert_array_equal(found[:, :60], frame)
+    strong, faint = ((found == rgb).all(-1).sum(1) for rgb in ((213, 94, 0), (153, 153, 153)))
+    assert strong[30:60].max() == 32  # the largest number: all the room, a pixel at each end
+    assert strong[60:].max() == 0
+    assert faint[60:].max() == 17  # half of it
 
 
 def test_a_sheet_has_a_labelled_row_per_level(tmp_path):

@@ -32,9 +32,11 @@ import numpy as np
 from save_rl.envs.worker import (
     ADVANCE,
     ANY_LEVEL,
+    LOAD,
     REPLY,
     REQUEST,
     RESET,
+    SAVE,
     STEP,
     Arrays,
     Lanes,
@@ -360,6 +362,20 @@ class Pool:
         self.arrays.wanted[lanes] = wanted
         self.lost[lanes] = False
         self.ask(group, RESET)
+
+    def save(self, group: int) -> np.ndarray:
+        """Where the lanes of a group stand, `[lanes of the group, bytes]`; zeros where lost."""
+        _, low, high = self.groups[group]
+        self.arrays.action[low:high], self.arrays.saved[low:high] = 0, 0
+        self.ask(group, SAVE)
+        return self.arrays.saved[low:high].copy()
+
+    def load(self, group: int, saved: np.ndarray) -> None:
+        """Go on from where `save` was called."""
+        _, low, high = self.groups[group]
+        self.arrays.action[low:high], self.arrays.saved[low:high] = 0, saved
+        self.lost[low:high] = ~saved.any(-1)
+        self.ask(group, LOAD)
 
     def step(
         self, group: int, nodes: np.ndarray, actions: np.ndarray, new: int,

@@ -25,7 +25,7 @@ import numpy as np
 
 from save_rl.types import Simulator, State
 
-RESET, STEP, ADVANCE = 0, 1, 2
+RESET, STEP, ADVANCE, SAVE, LOAD = 0, 1, 2, 3, 4
 REQUEST = struct.Struct("<iiid")  # command, group, number of the new node, discount of a rollout
 REPLY = struct.Struct("<ii")  # group, bytes of JSON that follow: faults as [[lane, text], ...]
 ANY_LEVEL = -1  # a request for an episode as the simulator draws them
@@ -42,23 +42,27 @@ class Layout(NamedTuple):
     """What simulators show: names, types and shapes of their observations, and masks.
 
     `masked`: there is an `action_mask`. `stochastic`: there is a `sample_step`, which the search
-    uses instead of `step`, so that it does not see the luck the episode will have.
+    uses instead of `step`, so that it does not see the luck the episode will have. `saved`: bytes
+    of a state where there is a `save_state`, else 0.
     """
 
     num_actions: int
     observation: tuple[tuple[str, str, tuple[int, ...]], ...]
     masked: bool
     stochastic: bool
+    saved: int = 0
 
     @classmethod
     def of(cls, simulator: Simulator) -> "Layout":
         """Look at the first state of a simulator."""
-        seen = named(simulator.observe(simulator.reset(0)))
+        state, save = simulator.reset(0), getattr(simulator, "save_state", None)
+        seen = named(simulator.observe(state))
         return cls(
             int(simulator.num_actions),
             tuple((name, _plain(x).str, x.shape) for name, x in seen.items()),
             hasattr(simulator, "action_mask"),
             hasattr(simulator, "sample_step"),
+            len(save(state)) if save else 0,
         )
 
     def example(self) -> Any:
@@ -92,7 +96,7 @@ class Arrays:
     node, action, seed: a request: what to try where; action -1 asks for nothing. wanted: the level
     of a new episode, see `exactly`. reward, terminated, truncated, value,
     observation, mask: the reply. level, kind, solved: what an episode is like and whether its task
-    is done, where simulators say so.
+    is done, where simulators say so. saved: states as bytes, asked for or given back.
     """
 
     def __init__(self, layout: Layout, lanes: int, memory: Any = None):
@@ -102,6 +106,7 @@ class Arrays:
             ("value", "<f8", ()), ("terminated", "|b1", ()), ("truncated", "|b1", ()),
             ("solved", "|b1", ()),
             ("mask", "|b1", (layout.num_actions if layout.masked else 0,)),
+            ("saved", "|u1", (layout.saved,)),
             *((f"see {name}", kind, shape) for name, kind, shape in layout.observation),
         ]  # fmt: skip
         ends, self.size = [], 0
@@ -120,7 +125,7 @@ class Arrays:
         self.reward, self.value = self._by_name["reward"], self._by_name["value"]
         self.terminated = self._by_name["terminated"]
         self.truncated, self.solved = self._by_name["truncated"], self._by_name["solved"]
-        self.mask = self._by_name["mask"]
+        self.mask, self.saved = self._by_name["mask"], self._by_name["saved"]
         self.observation = {name: self._by_name[f"see {name}"] for name, _, _ in layout.observation}
 
 
@@ -153,7 +158,10 @@ class Lanes:
         new: number of the states that STEP makes. discount: of the rollout that follows a STEP
         and values its state, negative for none.
         """
-        work = {RESET: self._reset, STEP: self._step, ADVANCE: self._advance}[command]
+        work = {
+            RESET: self._reset, STEP: self._step, ADVANCE: self._advance, SAVE: self._save,
+            LOAD: self._load,
+        }[command]  # fmt: skip
         faults: list[tuple[int, str]] = []
         done: list[tuple[int, float, bool, bool]] = []
         nodes = self._arrays.node[low:high].tolist()
@@ -184,6 +192,14 @@ class Lanes:
         if hasattr(simulator, "kind"):
             state = self._states[lane][0]
             self._arrays.level[lane], self._arrays.kind[lane] = simulator.kind(state)
+        return 0.0, False, False
+
+    def _save(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+        self._arrays.saved[lane] = self._simulators[lane].save_state(self._states[lane][0])
+        return 0.0, False, False
+
+    def _load(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+        self.place(lane, self._simulators[lane].load_state(self._arrays.saved[lane].copy()))
         return 0.0, False, False
 
     def _step(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
@@ -298,7 +314,9 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
 
         what = json.loads(task)
         observation = tuple((name, kind, tuple(shape)) for name, kind, shape in what["observation"])
-        layout = Layout(what["num_actions"], observation, what["masked"], what["stochastic"])
+        layout = Layout(
+            what["num_actions"], observation, what["masked"], what["stochastic"], what["saved"]
+        )
         made = [make_simulator(env, seed, **options) for env, seed, options in what["sources"]]
         ranges = what["ranges"]  # by group: simulator, first lane, end
         simulators = {i: made[which] for which, low, high in ranges for i in range(low, high)}

@@ -50,13 +50,14 @@ _LEARN = 4  # a stream of random numbers
 class SequenceSeed(NamedTuple):
     """Everything a run carries from lock-step to lock-step.
 
-    writer, replay, before, history: filled in for checkpoints alone.
+    writer, replay, before, history, states: filled in for checkpoints alone.
     """
 
     episode_seed: np.ndarray  # [lanes] what the episode in progress was reset with
     episode_step: np.ndarray  # [lanes]
     episode_return: np.ndarray  # [lanes]
-    history: np.ndarray  # [sum of episode_step] actions so far, lane after lane
+    history: np.ndarray  # [sum of episode_step] actions so far, lane after lane; or
+    states: np.ndarray  # [lanes, bytes] where the lanes stand, if simulators save states
     length: np.ndarray  # [] running estimate of the length of an episode
     episodes: np.ndarray  # []
     steps: np.ndarray  # [] lock-steps
@@ -149,6 +150,7 @@ class Program(Stage):
             episode_step=np.zeros(lanes, np.int32),
             episode_return=np.zeros(lanes, np.float32),
             history=np.zeros(0, np.int32),
+            states=np.zeros((lanes, self.pool.layout.saved), np.uint8),
             length=np.ones((), np.float32),
             episodes=none,
             steps=none,
@@ -180,6 +182,7 @@ class Program(Stage):
         return (
             state[0]._replace(
                 history=self._past_actions(0),
+                states=self._saved(0) if self.pool.layout.saved else state[0].states,
                 before=np.asarray(self._recall.before),
                 writer=self._writer.state(),
                 replay=self._replay.state(),
@@ -187,13 +190,20 @@ class Program(Stage):
         )
 
     def restore(self, state: tuple[SequenceSeed]) -> tuple[SequenceSeed]:
-        """A state as a checkpoint gives it, ready to go on: its episodes are played again."""
+        """A state as a checkpoint gives it, ready to go on.
+
+        Its episodes are played again where simulators don't save states.
+        """
         (seed,) = state
         self._start(seed.acting)
         self._recall.before = jnp.asarray(seed.before)
         self._writer.restore(seed.writer)
         self._replay.restore(seed.replay)
-        self._play_again(0, seed.episode_seed, self._any_level(), seed.episode_step, seed.history)
+        if self.pool.layout.saved:
+            self._load(0, seed.states)
+        else:
+            wanted = self._any_level()
+            self._play_again(0, seed.episode_seed, wanted, seed.episode_step, seed.history)
         learner, acting = jax.tree.map(jnp.asarray, (seed.learner, seed.acting))
         return (seed._replace(learner=learner, acting=acting),)
 
@@ -259,7 +269,8 @@ class Program(Stage):
         seeds = rng.integers(2**31, size=s.lanes)
         self._reset(0, renewed, seeds, self._any_level())
         recall.go_on(renewed)
-        self._note(0, actions, renewed)
+        if not self.pool.layout.saved:
+            self._note(0, actions, renewed)
         return seed._replace(
             episode_seed=np.where(renewed, seeds, seed.episode_seed),
             episode_step=np.where(renewed, 0, seed.episode_step).astype(np.int32),

@@ -143,6 +143,16 @@ class Stage(ABC):
             now = [part[t] if t < len(part) else -1 for part in histories]
             self._advance(index, np.array(now))
 
+    def _saved(self, index: int) -> np.ndarray:
+        """Where the training lanes stand, `[lanes, bytes]`; no bytes if simulators save nothing."""
+        return np.concatenate([self.pool.save(group) for group in self._groups[index]])
+
+    def _load(self, index: int, saved: np.ndarray) -> None:
+        """Bring the training lanes to where `_saved` was called."""
+        start = self._lanes(self._groups[index])[0]
+        for group in self._groups[index]:
+            self.pool.load(group, saved[self.pool.groups[group].lanes - start])
+
     def _decide(
         self, search: LaneSearch, evaluate: Evaluate, rule: Rule | None, active: np.ndarray,
         epsilon: np.ndarray, rng: np.random.Generator, noise: float = 0.0,

@@ -16,7 +16,7 @@ from save_rl.envs.atari import frames
 from save_rl.errors import InputError, MissingExtra, unknown_name
 
 try:
-    from ale_py import Action, ALEInterface, LoggerMode, roms
+    from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 except ImportError as error:
     raise MissingExtra(
         "the Atari games need ale-py; install it with: pip install 'save-rl[atari]'."
@@ -120,6 +120,14 @@ class Emulator:
             cut = frame < REPEAT
             after = frames.repeated(stack) if cut else self._pictured(stack, pooled=True)
             return Played(ale.cloneState(), after, reward, frame, over)
+
+    @staticmethod
+    def to_bytes(core: Any) -> bytes:
+        return core.serialize()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Any:
+        return ALEState(data)
 
     def lives(self, core: Any) -> int:
         with self._lock:

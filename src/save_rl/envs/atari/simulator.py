@@ -12,9 +12,15 @@ from save_rl.envs.atari.emulator import (
     emulator,
     find_game,
 )
+from save_rl.envs.atari.frames import NOTHING
 from save_rl.errors import InputError, require
 
 MAX_FRAMES = 108_000  # 30 minutes; R2D2, table 2
+# A state as bytes. What the emulator saves of itself takes some 7,700, a few more or less.
+_SAVED = np.dtype([
+    ("frames", "<i8"), ("action", "<i4"), ("reward", "<f8"), ("over", "|b1"), ("size", "<i4"),
+    ("core", "|u1", 8192), ("stack", "|u1", NOTHING.shape),
+])  # fmt: skip
 _ZOOM = (4, 3)  # of a picture to look at: screens are higher than wide
 
 
@@ -88,6 +94,26 @@ class Atari:
             "action": np.int32(state.action),
             "reward": np.float32(state.reward),
         }
+
+    def save_state(self, state: AtariState) -> np.ndarray:
+        """Everything, as `[36441]` uint8."""
+        core = self._emulator.to_bytes(state.core)
+        saved = np.zeros((), _SAVED)
+        saved["core"][: len(core)], saved["size"] = np.frombuffer(core, np.uint8), len(core)
+        for name in ("stack", "frames", "action", "reward", "over"):
+            saved[name] = getattr(state, name)
+        return np.frombuffer(saved.tobytes(), np.uint8)
+
+    def load_state(self, data: np.ndarray) -> AtariState:
+        """The state that `save_state` was given."""
+        saved = np.frombuffer(data.tobytes(), _SAVED)[0]
+        core = self._emulator.from_bytes(saved["core"][: saved["size"]].tobytes())
+        stack = saved["stack"].copy()
+        stack.setflags(write=False)
+        return AtariState(
+            core, stack, int(saved["frames"]), int(saved["action"]), float(saved["reward"]),
+            bool(saved["over"]),
+        )  # fmt: skip
 
     def lives(self, state: AtariState) -> int:
         """How many lives are left."""
