@@ -417,7 +417,7 @@ def test_pictures_travel_as_bytes():
     layout = Layout.of(make_simulator("atari/ms_pacman"))
     assert layout == (
         18, (("frames", "|u1", (84, 84, 4)), ("action", "<i4", ()), ("reward", "<f4", ())),
-        False, False,
+        False, False, 36441,
     )  # fmt: skip
 
 
