@@ -71,7 +71,8 @@ def test_as_much_is_drawn_as_asked_for(trained):
     assert updates > 10
     assert counts["sampled"] == 4 * updates
     due = 2.0 * (counts["inserted"] - 6)
-    assert due - 4 < counts["sampled"] <= due
+    last = 2.0 * LANES  # at most, for what the last lock-step added; they are drawn in the next one
+    assert due - last - 4 < counts["sampled"] <= due
 
 
 def test_the_learner_and_its_target_move(trained):

@@ -5,12 +5,11 @@ mostly zeros. Actors pack, so that replay itself only keeps bytes. Sequences hav
 the order of their arrival: those from `evicted` up to `inserted` are held, number `k` in slot
 `k % capacity` of a sum tree over `priority^0.9`.
 
-Nothing here waits or locks; one thread at a time may call.
+Nothing here waits or locks; one thread at a time may call. `unpack` alone may run in another one.
 """
 
 import os
 import zlib
-from collections.abc import Sequence as Many
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -117,12 +116,20 @@ def _find(tree: np.ndarray, masses: np.ndarray) -> np.ndarray:
     return leaves
 
 
+class Drawn(NamedTuple):
+    """Which `B` sequences make a batch, and they themselves, packed."""
+
+    data: list[bytes]
+    serial: np.ndarray  # [B] int64, to hand back with new priorities
+    probability: np.ndarray  # [B] float64, of drawing that sequence
+
+
 class Sample(NamedTuple):
     """A batch of `B` sequences."""
 
     sequences: Sequence  # [T, B, ...], or [B, ...] where there is no time
-    serial: np.ndarray  # [B] int64, to hand back with new priorities
-    probability: np.ndarray  # [B] float64, of drawing that sequence
+    serial: np.ndarray  # [B], of `Drawn`
+    probability: np.ndarray  # [B], of `Drawn`
 
 
 def _memory() -> int:
@@ -196,6 +203,10 @@ class SequenceReplay:
         self.limiter.inserted += 1
 
     def sample(self, rng: np.random.Generator) -> Sample:
+        """`draw` a batch, and `unpack` it."""
+        return self.unpack(self.draw(rng))
+
+    def draw(self, rng: np.random.Generator) -> Drawn:
         """Draw a batch, one sequence from each of `B` equal shares of the total weight.
 
         As in Schaul et al. (2016). A sequence is expected as often as with independent draws, but
@@ -208,7 +219,7 @@ class SequenceReplay:
         probability = self._tree[len(self._tree) // 2 + slots] / total
         serial = self.evicted + (slots - self.evicted) % self.settings.capacity
         self.limiter.sampled += batch
-        return Sample(self._unpack([self._data[k] for k in slots]), serial, probability)
+        return Drawn([self._data[k] for k in slots], serial, probability)
 
     def update(self, serial: np.ndarray, priority: np.ndarray) -> None:
         """Set priorities `[B]`; those of sequences that are gone by now are ignored."""
@@ -270,7 +281,9 @@ class SequenceReplay:
         _set(self._tree, np.array([slot]), np.zeros(1))
         self.evicted += 1
 
-    def _unpack(self, data: Many[bytes]) -> Sequence:
+    def unpack(self, drawn: Drawn) -> Sample:
+        """What was drawn, side by side."""
+        data = drawn.data
         time, *frame = self._shape
         frames = np.empty((time, len(data), int(np.prod(frame))), np.uint8)
         records = np.empty(len(data), self._record)
@@ -289,4 +302,5 @@ class SequenceReplay:
         for name in self._record.names or ():
             array = records[name] if name in timeless else records[name].swapaxes(0, 1)
             arrays[name] = np.ascontiguousarray(array)
-        return Sequence(frames=frames.reshape(time, len(data), *frame), **arrays)
+        sequences = Sequence(frames=frames.reshape(time, len(data), *frame), **arrays)
+        return Sample(sequences, drawn.serial, drawn.probability)

@@ -4,9 +4,13 @@ A lock-step moves every lane by one agent step, on the same stage as `training.h
 the network remembers, so the nodes of a search carry its memory; every lane explores with an ε of
 its own; and what is learned from are sequences of steps, drawn by priority, as many as
 `samples_per_insert` asks for. Actors get new parameters every few lock-steps.
+
+The updates that are due when a lock-step begins are made in a thread of their own while its lanes
+act: what is drawn for them, and the parameters of the actors, are settled before.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,7 +25,7 @@ from save_rl.errors import require
 from save_rl.learning.exploration import epsilon_ladder
 from save_rl.learning.r2d2 import to_rescaled
 from save_rl.learning.r2d2_settings import R2D2Settings
-from save_rl.learning.sequence_replay import SequenceReplay, pack
+from save_rl.learning.sequence_replay import Drawn, SequenceReplay, pack
 from save_rl.learning.sequences import Shapes, Step, Writer, blank
 from save_rl.networks.recurrent import SIZE, STACK
 from save_rl.rescaling import unscale
@@ -112,6 +116,8 @@ class Program(Stage):
         )
         self._epsilon = epsilon_ladder(settings.lanes)
         self._counted = 0  # faults that are in `restarts`
+        (self._device,) = jnp.zeros(()).devices()
+        self._learning = ThreadPoolExecutor(1, "learn")
         self._start(self.networks.initial(jax.random.PRNGKey(settings.seeds[0])).params)
 
     def _start(self, params: Any) -> None:
@@ -120,6 +126,10 @@ class Program(Stage):
         self._recall = Recall(self.networks, params, s.lanes, s.budget)
         self._writer = Writer(r.sequences, self._shapes, s.lanes)
         self._replay = SequenceReplay(r.replay, blank(r.sequences, self._shapes))
+
+    def close(self) -> None:
+        self._learning.shutdown()
+        super().close()
 
     def evaluator(self, params: Any, lanes: int, budget: int) -> Recall:
         return Recall(self.networks, params, lanes, budget)
@@ -212,8 +222,9 @@ class Program(Stage):
         (seed,) = state
         if int(seed.episodes) < self.settings.episodes:
             for t in range(step, step + self.settings.chunk):
+                learned = self._learning.submit(self._learn, seed, self._due(seed))
                 seed = keep_types(seed, self._lock_step(seed, t))
-                seed = keep_types(seed, self._learn(seed))
+                seed = keep_types(seed, self._take_in(seed, *learned.result()))
             restarts = seed.restarts + self.pool.faults[0] - self._counted
             self._counted = self.pool.faults[0]
             seed = keep_types(seed, seed._replace(restarts=restarts))
@@ -279,26 +290,37 @@ class Program(Stage):
             simulator_steps=seed.simulator_steps + search.simulations,
         )
 
-    def _learn(self, seed: SequenceSeed) -> SequenceSeed:
-        """The updates that are due."""
-        replay, r = self._replay, self.r2d2
-        while len(replay) >= r.replay.minimum and replay.limiter.owed >= r.replay.batch:
-            rng = self._random(0, _LEARN, int(seed.updates))
-            sample = replay.sample(rng)
-            learner = seed.learner
-            leaves, about = self.networks.update(
-                jax.tree.leaves((learner.params, learner.optimiser)),
-                jax.tree.leaves(learner.target),
-                to_batch(sample, r.sequences.gamma),
-            )
-            params, optimiser = jax.tree.unflatten(self.networks.structure, leaves)
-            replay.update(sample.serial, np.asarray(about["priorities"], np.float64))
+    def _due(self, seed: SequenceSeed) -> list[Drawn]:
+        """Draw the batches of all updates that are due."""
+        replay, settings, due = self._replay, self.r2d2.replay, []
+        while len(replay) >= settings.minimum and replay.limiter.owed >= settings.batch:
+            due.append(replay.draw(self._random(0, _LEARN, int(seed.updates) + len(due))))
+        return due
+
+    def _learn(self, seed: SequenceSeed, due: list[Drawn]) -> tuple[Learner, list[Any]]:
+        """The learner after updates on these batches, and of each: its batch, and what the learner
+        says about it. Nobody waits for the device here.
+        """
+        learner, made, r = seed.learner, [], self.r2d2
+        with jax.default_device(self._device):
+            for number, drawn in enumerate(due, int(seed.updates) + 1):
+                leaves, about = self.networks.update(
+                    jax.tree.leaves((learner.params, learner.optimiser)),
+                    jax.tree.leaves(learner.target),
+                    to_batch(self._replay.unpack(drawn), r.sequences.gamma),
+                )
+                params, optimiser = jax.tree.unflatten(self.networks.structure, leaves)
+                target = params if number % r.target_period == 0 else learner.target
+                learner = Learner(params, target, optimiser)
+                made.append((drawn, about))
+        return learner, made
+
+    def _take_in(self, seed: SequenceSeed, learner: Learner, made: list[Any]) -> SequenceSeed:
+        """Wait for updates, and count them."""
+        for drawn, about in made:
+            self._replay.update(drawn.serial, np.asarray(about["priorities"], np.float64))
             seed = count_updates(seed, 1, float(about["loss_q"]), float(about.get("loss_a", 0.0)))
-            copies = int(seed.updates) % r.target_period == 0
-            seed = seed._replace(
-                learner=Learner(params, params if copies else learner.target, optimiser)
-            )
-        return seed
+        return seed._replace(learner=learner)
 
     def counters(self, state: tuple[SequenceSeed]) -> Counters:
         """What has been done so far."""
