@@ -4,7 +4,6 @@ And what the graph network takes by itself, at the sizes of Construction.
 """
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.bench import median_seconds
+from save_rl.bench.clocks import Clocks
 from save_rl.envs.construction.graph import ACTIONS_PER_EDGE, AVAILABLE, feature_count
 from save_rl.envs.pool import usable_cores
 from save_rl.learning.replay import Transition
@@ -89,28 +89,6 @@ def bench_graph(
     }
 
 
-class _Clocks:
-    """Seconds spent in methods of objects, by name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    def watch(self, name: str, owner: Any, *methods: str) -> None:
-        """Add up what these methods take from now on; they must not call one another."""
-        self.seconds[name] = 0.0
-        for method in methods:
-            setattr(owner, method, self._timed(name, getattr(owner, method)))
-
-    def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any) -> Any:
-            started = time.perf_counter()
-            result = function(*arguments)
-            self.seconds[name] += time.perf_counter() - started
-            return result
-
-        return timed
-
-
 def bench_host_train(
     env: str, device: Any, lanes: int, workers: int, seconds: float
 ) -> dict[str, Any]:
@@ -141,7 +119,7 @@ def _graph_reports(device: Any) -> dict[str, Any]:
 
 
 def _case(program: Any, settings: TrainSettings, seconds: float) -> dict[str, Any]:
-    clocks = _Clocks()
+    clocks = Clocks()
     clocks.watch("simulators", program.pool, "receive")
     clocks.watch("network", program.network, "ask", "answer")
     clocks.watch("learning", program.updates, "begin", "go_on")

@@ -31,30 +31,36 @@ class BenchSearch:
 
 @dataclass(frozen=True)
 class BenchTrain:
-    """Training throughput, and where a second goes: on Tightrope, or on a Construction task."""
+    """Training throughput, and where a second goes: on Tightrope, a Construction task or Atari."""
 
     json: bool = False
     """Print JSON instead of a table."""
     device: str = "auto"
     """auto, cpu or gpu."""
     env: str = "tightrope"
-    """tightrope, or one of silhouette, connecting, covering, covering-hard, marble-run."""
+    """tightrope, one of silhouette, connecting, covering, covering-hard, marble-run, or
+    atari/GAME."""
     seeds: tuple[int, ...] = (1,)
     """Numbers of seeds to train side by side, on Tightrope."""
     lanes: int = 64
-    """Episodes in progress at a time, on a Construction task."""
+    """Episodes in progress at a time, except on Tightrope."""
     workers: int = -1
-    """Processes for the simulators of a Construction task: -1 for one per core, 0 for none."""
+    """Processes for simulators: -1 for one per core, 0 for none."""
     seconds: float = 20.0
-    """How long to train each agent for on a Construction task, after everything is compiled."""
+    """How long to train each agent for, except on Tightrope, after everything is compiled."""
+    small: bool = False
+    """On Atari: the small network and short sequences, for CPUs."""
 
     def run(self) -> None:
-        from save_rl.envs import ENVIRONMENTS
+        from save_rl.envs import ATARI, ENVIRONMENTS
         from save_rl.errors import require, unknown_name
         from save_rl.training.devices import select_device
 
-        if self.env not in ENVIRONMENTS:
-            raise unknown_name("environment to measure", self.env, ENVIRONMENTS, "--env")
+        atari = self.env.startswith(ATARI)
+        if self.env not in ENVIRONMENTS and not atari:
+            known = [*ENVIRONMENTS, f"{ATARI}GAME"]
+            raise unknown_name("environment to measure", self.env, known, "--env")
+        require(atari or not self.small, "--small", "true", f"left out without {ATARI}GAME")
         require(bool(self.seeds) and min(self.seeds) > 0, "--seeds", self.seeds, "at least 1 each")
         require(self.seconds > 0, "--seconds", self.seconds, "above 0")
         chosen = select_device(self.device)
@@ -65,6 +71,12 @@ class BenchTrain:
                 from save_rl.bench.train import bench_train
 
                 report = bench_train(chosen, self.seeds)
+            elif atari:
+                from save_rl.bench.r2d2 import bench_r2d2
+
+                report = bench_r2d2(
+                    self.env, chosen, self.lanes, self.workers, self.seconds, self.small
+                )
             else:
                 from save_rl.bench.construction import bench_host_train
 
@@ -146,6 +158,14 @@ def _print_bench(report: dict[str, Any], as_json: bool) -> None:
             f"{name.replace('_', ' ')}, {graphs['nodes']} nodes: "
             f"{graphs['milliseconds_per_update']} ms per update of {graphs['batch']}, "
             f"{graphs['graph_evaluations_per_second']:,} evaluations/s at {graphs['lanes']} lanes"
+        )
+    learner = report.get("learner")
+    if learner:
+        took = learner["milliseconds"]
+        print(
+            f"learner alone, {learner['batch']} sequences of {learner['steps']} steps: "
+            f"{took['unpack']} ms to unpack, {took['update']} ms for the update, "
+            f"{learner['updates_per_second']} updates/s"
         )
     pool = report.get("pool")
     if pool:

@@ -1,0 +1,109 @@
+"""How fast SAVE on R2D2 acts and learns on an Atari game, at the sizes of the paper.
+
+Its replay begins to be drawn from early, so that a minute of measuring is enough. A second case
+draws more often than the paper, to see what the learner can do beside the actors.
+"""
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from save_rl.bench import median_seconds
+from save_rl.bench.clocks import Clocks
+from save_rl.envs.pool import usable_cores
+from save_rl.learning.r2d2_settings import NetworkSettings, R2D2Settings, ReplaySettings
+from save_rl.training import r2d2
+from save_rl.training.loop import make_program
+from save_rl.training.recurrent_network import to_batch
+from save_rl.training.settings import TrainSettings
+
+OFTEN = 8.0  # samples per insert of the second case; the paper has about 2
+_WARM_UP = 3  # updates
+
+
+def bench_r2d2(
+    env: str, device: Any, lanes: int, workers: int, seconds: float, small: bool = False
+) -> dict[str, Any]:
+    """Train for so many seconds per case, after everything is compiled.
+
+    small: the small network and short sequences, for CPUs.
+    """
+    settings = R2D2Settings(replay=ReplaySettings(4096, minimum=128))
+    if small:
+        replay = ReplaySettings(256, minimum=16, batch=8)
+        cut = replace(settings.sequences, burn_in=10, train=20, period=10)
+        settings = R2D2Settings(NetworkSettings(profile="small"), cut, replay)
+    cases, learner = [], {}
+    for agent, samples in (("r2d2-save", 2.0), ("r2d2-save", OFTEN), ("r2d2-controlled", 2.0)):
+        told = replace(settings, replay=replace(settings.replay, samples_per_insert=samples))
+        chosen = TrainSettings(env=env, agent=agent, lanes=lanes, chunk=1, r2d2=told)
+        chosen.check()
+        with closing(make_program(chosen, device, workers=workers)) as program:
+            assert isinstance(program, r2d2.Program)
+            case, state = _case(program, seconds)
+            cases.append({"agent": agent, "samples_per_insert": samples, **case})
+            learner = learner or _learner(program, state)
+    return {
+        "device": device.device_kind,
+        "env": env,
+        "cores": usable_cores(),
+        "cases": cases,
+        "learner": learner,
+    }
+
+
+def _case(program: r2d2.Program, seconds: float) -> tuple[dict[str, Any], Any]:
+    clocks = Clocks()
+    clocks.watch("simulators", program.pool, "receive")
+    state, step = program.begin(), 0
+    while program.counters(state).updates[0] < _WARM_UP:
+        state = program.advance(state, step)
+        step += 1
+    before, made, first = dict(clocks.seconds), program.counters(state), step
+    started = time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        state = program.advance(state, step)
+        step += 1
+    jax.block_until_ready(jax.tree.leaves(program.params(state)))
+    total, done = time.perf_counter() - started, program.counters(state)
+
+    def rate(name: str) -> float:
+        return round(float((getattr(done, name) - getattr(made, name))[0]) / total, 2)
+
+    waited = (clocks.seconds["simulators"] - before["simulators"]) / total
+    case = {
+        "lanes": program.settings.lanes,
+        "workers": program.pool.workers,
+        "agent_steps_per_second": rate("env_steps"),
+        "simulations_per_second": rate("simulator_steps"),
+        "updates_per_second": rate("updates"),
+        "milliseconds_per_lock_step": round(total / (step - first) * 1e3, 1),
+        "share": {"simulators": round(waited, 3), "rest": round(1 - waited, 3)},
+    }
+    return case, state
+
+
+def _learner(program: r2d2.Program, state: Any) -> dict[str, Any]:
+    """What the learner takes by itself: unpacking a batch, and an update on it."""
+    (seed,) = state
+    drawn = program._replay.draw(np.random.default_rng(0))
+    batch = to_batch(program._replay.unpack(drawn), program.r2d2.sequences.gamma)
+    leaves = jax.tree.leaves((seed.learner.params, seed.learner.optimiser))
+    target = jax.tree.leaves(seed.learner.target)
+    seconds = median_seconds(
+        {
+            "unpack": lambda: program._replay.unpack(drawn),
+            "update": lambda: jax.block_until_ready(program.networks.update(leaves, target, batch)),
+        },
+        5,
+    )
+    return {
+        "batch": program.r2d2.replay.batch,
+        "steps": program.r2d2.sequences.steps,
+        "milliseconds": {name: round(value * 1e3, 2) for name, value in seconds.items()},
+        "updates_per_second": round(1 / (seconds["unpack"] + seconds["update"]), 2),
+    }
