@@ -49,6 +49,8 @@ class Agent:
     """Whether it is R2D2: a network with a memory that learns from sequences of frames."""
     samples_per_insert: float = 0.0
     """Sequences that R2D2 draws for each one added (atari_r2d2.md, 3)."""
+    refresh: int = 40  # paper, appendix E
+    """Lock-steps for which the actors of R2D2 keep their parameters."""
 
     @property
     def explores(self) -> bool:
@@ -85,6 +87,7 @@ _R2D2 = Agent(
     beta_a=constant(0.0),
     recurrent=True,
     samples_per_insert=0.77,  # from R2D2's speeds
+    refresh=400,  # R2D2, section 2.3
 )
 ACTS = ("q", "visits", "threshold", "ucb", "softmax", "counts")
 """Kinds of final actions; kernels know them by their place here."""
@@ -180,6 +183,7 @@ _TABLE = (
         name="r2d2-controlled",
         summary="R2D2 that replays as often as r2d2-save does, to compare it with",
         samples_per_insert=2.0,
+        refresh=40,  # paper, appendix E
     ),
     replace(
         _R2D2,
@@ -189,6 +193,7 @@ _TABLE = (
         amortization_loss="cross-entropy",
         beta_a=constant(10.0),  # paper, appendix E
         samples_per_insert=2.0,
+        refresh=40,  # paper, appendix E
     ),
 )
 AGENTS: dict[str, Agent] = {agent.name: agent for agent in _TABLE}

@@ -307,17 +307,17 @@ def make_batch(rng, starts=(0,) * BATCH, lengths=(STEPS,) * BATCH, over=(False,)
 
 
 @eqx.filter_jit
-def _learn(network, target, batch, beta_q, beta_a):
+def _learn(network, target, batch, beta_q, beta_a, how):
     def loss(network):
-        return r2d2.sequence_loss(network, target, batch, beta_q, beta_a, BURN_IN, N)
+        return r2d2.sequence_loss(network, target, batch, beta_q, beta_a, BURN_IN, N, **how)
 
     (value, about), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(network)
     return value, about, gradient
 
 
-def learn(batch, beta_q=1.0, beta_a=10.0):
+def learn(batch, beta_q=1.0, beta_a=10.0, **how):
     """`(loss, about, gradient)` of a batch; β_A is a Python number and so is compiled in."""
-    return _learn(*make_networks(), batch, jnp.float32(beta_q), beta_a)
+    return _learn(*make_networks(), batch, jnp.float32(beta_q), beta_a, how)
 
 
 @eqx.filter_jit
@@ -358,12 +358,17 @@ def over_batch(seed=0):
     return make_batch(rng, starts, lengths, over=(True, True, False))
 
 
+@pytest.mark.parametrize(
+    "how", [{}, {"over_time": "mean"}, {"weighs": "q"}, {"raw": True}], ids=str
+)
 @pytest.mark.parametrize("make", [mixed_batch, over_batch])
-def test_the_loss_is_its_equation(make):
+def test_the_loss_is_its_equation(make, how):
     batch = make()
     network, target = make_networks()
     total, sums, count = 0.0, dict.fromkeys(("loss_q", "loss_a", "kl", "error", "q"), 0.0), 0
-    value, about, _ = learn(batch)
+    value, about, _ = learn(batch, **how)
+    # The values that softmaxes are made of, in rescaled units or in points.
+    points = h_inverse if "raw" in how else lambda x: x
     for lane in range(BATCH):
         window = slice(BURN_IN, STEPS - 1)
         online_q, target_q = (q_of_lane(x, batch, lane)[BURN_IN:] for x in (network, target))
@@ -375,7 +380,8 @@ def test_the_loss_is_its_equation(make):
         sizes = []
         for t in np.flatnonzero(valid):
             error = goals[t] - online_q[t, action[t]]
-            p, log_p = scipy.special.softmax(q_mcts[t]), scipy.special.log_softmax(online_q[t])
+            p = scipy.special.softmax(points(q_mcts[t]))
+            log_p = scipy.special.log_softmax(points(online_q[t]))
             step = {
                 "loss_q": error**2 / 2,
                 "loss_a": -p @ log_p,
@@ -383,7 +389,9 @@ def test_the_loss_is_its_equation(make):
                 "error": abs(error),
                 "q": online_q[t, action[t]],
             }
-            total += batch.weight[lane] * (step["loss_q"] + 10 * step["loss_a"])
+            weight_a = 1 if "weighs" in how else batch.weight[lane]
+            both = batch.weight[lane] * step["loss_q"] + weight_a * 10 * step["loss_a"]
+            total += both / (valid.sum() if "over_time" in how else 1)
             sums = {name: sums[name] + x for name, x in step.items()}
             sizes.append(abs(error))
         count += len(sizes)

@@ -10,7 +10,7 @@ the game ended, its last observation follows the last valid step, to bootstrap f
 padding is never looked at.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +123,9 @@ def sequence_priorities(errors: Array, valid: Array) -> Array:
 
 def sequence_loss(
     network: RecurrentNetwork, target: RecurrentNetwork, batch: Sequences,
-    beta_q: float = 1.0, beta_a: float = 10.0, burn_in: int = BURN_IN, n: int = N_STEP,
+    beta_q: float = 1.0, beta_a: float = 10.0, burn_in: int = BURN_IN, n: int = N_STEP, *,
+    over_time: Literal["sum", "mean"] = "sum", weighs: Literal["both", "q"] = "both",
+    raw: bool = False,
 ) -> tuple[Array, dict[str, Any]]:  # fmt: skip
     """The loss of a batch, to be differentiated by `network`, and what else is worth knowing:
 
@@ -131,6 +133,9 @@ def sequence_loss(
 
     Both networks burn in from the stored state, without gradient. Where β_A is 0, the search's
     results are not looked at, and this is R2D2.
+
+    over_time: 'mean' divides by the number of valid steps. weighs: 'q' leaves w out of the second
+    term. raw: compare softmaxes of plain values, h⁻¹ of these.
 
     Also returned: `priorities` `[B]`, and means over the same steps of `loss_q` (½ δ²), `error`
     (|δ|), `q` (q̃ of the action taken) and, with β_A, of `loss_a` (CE) and `kl`.
@@ -152,15 +157,19 @@ def sequence_loss(
     targets = n_step_targets(reward, discount, q, target_q, valid, n)
     errors = td_errors(q[:-1], action, targets, valid)
     loss_q = 0.5 * jnp.square(errors)
-    per_step = beta_q * loss_q
+    weight = jnp.broadcast_to(batch.weight, loss_q.shape)
+    per_step = beta_q * weight * loss_q
     logged = {"loss_q": loss_q, "error": jnp.abs(errors), "q": _of_action(q[:-1], action)}
     if beta_a != 0:
-        loss_a, kl = amortization_terms(q[:-1], batch.q_mcts[burn_in:-1], valid)
-        per_step = per_step + beta_a * loss_a
+        found = jnp.where(valid[..., None], batch.q_mcts[burn_in:-1], 0.0)
+        compared = (unscale(q[:-1]), unscale(found)) if raw else (q[:-1], found)
+        loss_a, kl = amortization_terms(*compared, valid)
+        per_step = per_step + beta_a * (weight if weighs == "both" else 1.0) * loss_a
         logged |= {"loss_a": loss_a, "kl": kl}
     about = {name: _mean(x, valid) for name, x in logged.items()}
     about["priorities"] = sequence_priorities(errors, valid)
-    loss = jnp.mean(batch.weight * jnp.sum(per_step, 0))
+    steps = jnp.maximum(jnp.sum(valid, 0), 1) if over_time == "mean" else 1
+    loss = jnp.mean(jnp.sum(per_step, 0) / steps)
     return loss, jax.lax.stop_gradient(about)
 
 

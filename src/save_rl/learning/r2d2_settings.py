@@ -26,6 +26,10 @@ class NetworkSettings:
     """Adam's learning rate for a recurrent agent."""
     clip: float = 40.0  # SEED RL
     """Largest norm of a gradient."""
+    over_time: Literal["sum", "mean"] = "sum"
+    """How the losses of the steps of a sequence are put together, both alike."""
+    weighs: Literal["both", "q"] = "both"
+    """Which losses the importance weights of sequences apply to: both, or Q-learning's alone."""
 
     def check(self) -> None:
         at = "--r2d2.network."
@@ -108,8 +112,9 @@ class R2D2Settings:
     """How episodes are cut into what a recurrent agent learns from."""
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     """The replay of sequences."""
-    refresh: int = 40  # paper, appendix E; R2D2 itself: 400
-    """Lock-steps that actors keep their parameters for."""
+    refresh: int | None = None
+    """Lock-steps for which actors keep their parameters; default the agent's: 400 for r2d2, 40 for
+    r2d2-controlled and r2d2-save."""
     target_period: int = 2500  # R2D2, table 2
     """Updates between copies to the target network of a recurrent agent."""
     discards: bool = False
@@ -120,5 +125,6 @@ class R2D2Settings:
         """Refuse impossible settings before any work."""
         for part in (self.network, self.sequences, self.replay):
             part.check()
-        require(self.refresh >= 1, "--r2d2.refresh", self.refresh, "1 or more")
+        refresh = self.refresh
+        require(refresh is None or refresh >= 1, "--r2d2.refresh", refresh, "1 or more")
         require(self.target_period >= 1, "--r2d2.target-period", self.target_period, "1 or more")

@@ -354,4 +354,5 @@ def _filled_in(settings: TrainSettings) -> tuple[Agent, R2D2Settings]:
     if given.discards:
         agent = replace(agent, search=agent.test_search)
     ratio = given.replay.samples_per_insert or agent.samples_per_insert
-    return agent, replace(given, replay=replace(given.replay, samples_per_insert=ratio))
+    replay = replace(given.replay, samples_per_insert=ratio)
+    return agent, replace(given, replay=replay, refresh=given.refresh or agent.refresh)

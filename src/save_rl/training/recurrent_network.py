@@ -106,8 +106,10 @@ class Networks:
 
             def loss(params: Any) -> Any:
                 return sequence_loss(
-                    self.network(params), frozen, batch, *betas, cut.burn_in, cut.n
-                )
+                    self.network(params), frozen, batch, *betas, cut.burn_in, cut.n,
+                    over_time=settings.over_time, weighs=settings.weighs,
+                    raw=settings.search_space == "raw",
+                )  # fmt: skip
 
             (_, about), gradient = jax.value_and_grad(loss, has_aux=True)(params)
             changes, optimiser = self._optimiser.update(gradient, optimiser)
