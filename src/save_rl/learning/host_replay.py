@@ -49,11 +49,13 @@ def add(
     over: np.ndarray,
     gamma: float,
     track: bool,
+    first: int = 0,
 ) -> None:
     """Write the transitions of a lock-step, `[lanes, ...]`.
 
     moved: `[lanes]`, lanes that made a step; what the others did before is abandoned. over: the
-    episode ends with this transition. track: keep returns up to date.
+    episode ends with this transition. track: keep returns up to date. first: number of the first of
+    these lanes, where there are others.
     """
     lanes = np.flatnonzero(moved)
     capacity = len(replay.lane)
@@ -66,13 +68,15 @@ def add(
     replay.added[...] += len(lanes)
     if not track:
         return
-    replay.lane[slots], replay.unfinished[slots] = lanes, True
+    replay.lane[slots], replay.unfinished[slots] = first + lanes, True
     replay.returns[slots], replay.weight[slots] = 0.0, 1.0
-    replay.lane[(replay.lane >= 0) & ~moved[replay.lane]] = -1
-    going = replay.unfinished & (replay.lane >= 0)
-    replay.returns[going] += replay.weight[going] * transitions.reward[replay.lane[going]]
+    own = np.flatnonzero((replay.lane >= first) & (replay.lane < first + len(moved)))
+    replay.lane[own[~moved[replay.lane[own] - first]]] = -1
+    going = own[replay.unfinished[own] & (replay.lane[own] >= 0)]
+    lane = replay.lane[going] - first
+    replay.returns[going] += replay.weight[going] * transitions.reward[lane]
     replay.weight[going] *= gamma
-    replay.unfinished[going] = ~over[replay.lane[going]]
+    replay.unfinished[going] = ~over[lane]
 
 
 def sample(

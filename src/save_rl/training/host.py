@@ -314,11 +314,11 @@ class Program(Stage):
             simulations=search.simulations,
         )
 
-    def absorb(self, seed: HostSeed, experience: Experience) -> HostSeed:
-        """Replay and count what lanes did."""
+    def absorb(self, seed: HostSeed, experience: Experience, first: int = 0) -> HostSeed:
+        """Replay and count what lanes did. first: number of the first of them."""
         made, moved, over = experience.transitions, experience.moved, experience.over
         track = self.agent.value_loss == "return"
-        host_replay.add(seed.replay, made, moved, over, self.settings.discount, track)
+        host_replay.add(seed.replay, made, moved, over, self.settings.discount, track, first)
         seed = seed._replace(
             episode_step=experience.episode_step, episode_return=experience.episode_return
         )

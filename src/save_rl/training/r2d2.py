@@ -234,7 +234,7 @@ class Program(Stage):
         s, pool, recall = self.settings, self.pool, self._recall
         rng = self._random(0, ACT, step)
         search, lanes = self._searches[0], self._lanes(self._groups[0])
-        if step % self.r2d2.refresh == 0:
+        if step % (self.r2d2.refresh or 1) == 0:
             seed = seed._replace(acting=seed.learner.params)
             recall.set_params(seed.acting)
         seen, before = pool.observation(lanes), np.asarray(recall.before)[:-1]

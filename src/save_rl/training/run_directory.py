@@ -28,7 +28,8 @@ BEST = "best"
 _FREE = ("--episodes", "--steps")
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that results depend on."""
     packages = ("save-rl", "jax", "jaxlib", "equinox", "optax", "mctx", "numba", "numpy")
     found = {"python": platform.python_version()}
     for package in packages:
@@ -136,7 +137,7 @@ class RunDirectory:
             "settings": asdict(settings),
             "agent": asdict(get_agent(settings.agent)),
             "device": device,
-            "versions": _versions(),
+            "versions": versions(),
             "git_commit": _git_commit(),
         }
         write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")

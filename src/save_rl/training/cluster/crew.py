@@ -1,0 +1,204 @@
+"""The actors of a run as the learner sees them: asked, waited for, replaced when they die.
+
+Every actor owes at most `ahead` answers, so whatever the speed of either side, what waits to be
+taken in is bounded.
+"""
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from save_rl.errors import MissingExtra, RunError
+from save_rl.training.cluster.actor import Actor, Order, Report, Task
+from save_rl.training.cluster.settings import ClusterSettings
+from save_rl.training.run_directory import versions
+from save_rl.training.settings import TrainSettings
+
+try:
+    import ray
+    from ray import exceptions
+except ImportError as error:
+    raise MissingExtra(
+        "--cluster needs Ray; install it with: pip install 'save-rl[cluster]'."
+    ) from error
+
+_DEATHS_IN_A_ROW = 8  # without an answer in between
+_PATIENCE = 120.0  # seconds without any actor, at the start and later
+_GONE = (
+    exceptions.RayActorError, exceptions.ObjectLostError, exceptions.WorkerCrashedError,
+    exceptions.NodeDiedError,
+)  # fmt: skip
+# An actor has one core and needs no more threads; it never sees a GPU.
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+    **{
+        f"{library}_THREADS": "1"
+        for library in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
+    },
+}
+
+
+class _Place:
+    """One place of the crew, and who fills it."""
+
+    def __init__(self, number: int, lanes: int, first: int):
+        self.number, self.lanes, self.first = number, lanes, first
+        self.life = -1
+        self.actor: Any = None
+        self.starting: Any = None  # a reference, until the actor is ready
+        self.owed: deque[tuple[Any, Order]] = deque()
+        self.where = ""
+        self.steps = 0
+        self.version = -1
+
+    @property
+    def ready(self) -> bool:
+        return self.actor is not None and self.starting is None
+
+
+class Crew:
+    """Actors that share the lanes of a run.
+
+    said: is told when one of them is replaced.
+    """
+
+    def __init__(
+        self, settings: TrainSettings, cluster: ClusterSettings, said: Callable[[str], None]
+    ):
+        self._settings, self._cluster, self._said = settings, cluster, said
+        sizes = [len(part) for part in np.array_split(np.arange(settings.lanes), cluster.actors)]
+        firsts = np.cumsum([0, *sizes])
+        self.places = [
+            _Place(number, lanes, int(firsts[number])) for number, lanes in enumerate(sizes)
+        ]
+        self.deaths, self._in_a_row = 0, 0
+        self._level, self._cause = 0, ""
+        self._parameters: Any = None
+        self._actor: Any = ray.remote(Actor)
+
+    def begin(self, level: int) -> None:
+        """Start everybody; their first episodes are of this level."""
+        self._level = level
+        for place in self.places:
+            self._fill(place)
+
+    def close(self) -> None:
+        """End everybody."""
+        for place in self.places:
+            if place.actor is not None:
+                ray.kill(place.actor)
+            place.actor, place.starting = None, None
+            place.owed.clear()
+
+    def publish(self, leaves: list[Any]) -> None:
+        """Put parameters where all nodes can get them."""
+        self._parameters = ray.put([np.asarray(x) for x in leaves])
+
+    def together(self, order: Order) -> list[tuple[int, Report]]:
+        """One step of everybody: the first lane and the report of each, in their order."""
+        reports: dict[int, Report] = {}
+        asked: set[tuple[int, int]] = set()
+        while len(reports) < len(self.places):
+            for place in self.places:
+                who = (place.number, place.life)
+                if place.ready and place.number not in reports and who not in asked:
+                    self._ask(place, order)
+                    asked.add(who)
+            place, report = self._wait()
+            if report is not None:
+                reports[place.number] = report
+        return [(place.first, reports[place.number]) for place in self.places]
+
+    def next(self, order: Order) -> tuple[int, Report]:
+        """Ask everybody who owes less than they may, and wait for the next report."""
+        while True:
+            for place in self.places:
+                while place.ready and len(place.owed) < self._cluster.ahead:
+                    self._ask(place, order)
+            place, report = self._wait()
+            if report is not None:
+                return place.first, report
+
+    @property
+    def alive(self) -> int:
+        """Actors that are ready."""
+        return sum(place.ready for place in self.places)
+
+    def _fill(self, place: _Place) -> None:
+        place.life += 1
+        place.owed.clear()
+        # Ray waits for a free core, and for nodes to come, by itself.
+        options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": _ENVIRONMENT}}
+        place.actor = self._actor.options(**options).remote(ray.get)
+        task = Task(asdict(self._settings), place.number, place.life, place.lanes, self._level)
+        place.starting = place.actor.start.remote(task)
+
+    def _ask(self, place: _Place, order: Order) -> None:
+        # In a list, the reference is not looked up for every step: actors do when it is new.
+        place.owed.append((place.actor.act.remote(order, [self._parameters]), order))
+        self._level = order.level
+
+    def _wait(self) -> tuple[_Place, Report | None]:
+        """Wait for anything to happen at a place; the report if it was one."""
+        began = time.monotonic()
+        while True:
+            waiting = {}
+            for place in self.places:
+                if place.starting is not None:
+                    waiting[place.starting] = place
+                elif place.owed:
+                    waiting[place.owed[0][0]] = place
+            done, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
+            if done:
+                break
+            if not self.alive and time.monotonic() - began > _PATIENCE:
+                raise RunError(
+                    f"--cluster: no actor has started within {_PATIENCE:.0f} s; the cluster has "
+                    f"{json.dumps(ray.available_resources())} left, and an actor needs a CPU."
+                )
+        place = waiting[done[0]]
+        try:
+            found = ray.get(done[0])
+        except _GONE as error:
+            self._replace(place, error)
+            return place, None
+        except exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None) or error
+            where = f" on {place.where}" if place.where else ""
+            raise RunError(f"--cluster: actor {place.number}{where}: {cause}") from error
+        self._in_a_row = 0
+        if place.starting is not None:
+            self._welcome(place, found)
+            return place, None
+        _, order = place.owed.popleft()
+        place.steps += 1
+        place.version = order.version
+        return place, found
+
+    def _welcome(self, place: _Place, who: dict[str, Any]) -> None:
+        place.starting = None
+        place.where = f"{who['host']} (process {who['pid']})"
+        mine = versions()
+        for package in ("save-rl", "jax", "numpy", "python"):
+            if who["versions"][package] != mine[package]:
+                raise RunError(
+                    f"--cluster: {place.where} has {package} {who['versions'][package]}, and the "
+                    f"learner {mine[package]}; install the same on all nodes."
+                )
+
+    def _replace(self, place: _Place, error: Exception) -> None:
+        """A new actor for a place; what the old one owed is lost, and its episodes."""
+        self.deaths += 1
+        self._in_a_row += 1
+        reason = str(error).strip().splitlines()[0]
+        if self._in_a_row >= _DEATHS_IN_A_ROW:
+            raise RunError(f"--cluster: actors keep dying; the last one: {reason}")
+        where = place.where or "before it was ready"
+        self._said(f"actor {place.number} is gone, {where}; another one takes its place")
+        self._fill(place)

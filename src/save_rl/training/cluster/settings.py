@@ -1,0 +1,28 @@
+"""What a run on a cluster can be told beside its training settings; light, for help pages."""
+
+from dataclasses import dataclass
+
+from save_rl.errors import require
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """Who acts, and how far ahead of the learner."""
+
+    actors: int = 2
+    """Processes that act; those that find no free core wait for one, also on nodes to come."""
+    refresh: int = 1
+    """Rounds for which actors keep their parameters; in a round every lane makes a step on
+    average."""
+    ahead: int = 2
+    """Steps that an actor may be asked for before the learner has taken in the first of them."""
+    synchronous: bool = False
+    """Wait for every actor in every round; with one actor the run is that of one machine, bit for
+    bit."""
+
+    def check(self, lanes: int) -> None:
+        """Refuse impossible settings before any work."""
+        allowed = f"between 1 and --lanes ({lanes}), as every actor has one at least"
+        require(1 <= self.actors <= lanes, "--cluster.actors", self.actors, allowed)
+        require(self.refresh >= 1, "--cluster.refresh", self.refresh, "1 or more")
+        require(self.ahead >= 1, "--cluster.ahead", self.ahead, "1 or more")
