@@ -10,15 +10,35 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
-from save_rl.training import host  # noqa: E402
-from save_rl.training.cluster.program import Program  # noqa: E402
+from save_rl.learning.exploration import epsilon_ladder  # noqa: E402
+from save_rl.learning.r2d2_settings import (  # noqa: E402
+    NetworkSettings,
+    R2D2Settings,
+    ReplaySettings,
+    SequenceSettings,
+)
+from save_rl.training import host, r2d2  # noqa: E402
+from save_rl.training.cluster.actor import FrameLanes, Task  # noqa: E402
+from save_rl.training.cluster.program import cluster_program  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
 from save_rl.training.settings import TrainSettings  # noqa: E402
 from tests.search.table_simulators import FOREVER, maze  # noqa: E402
+from tests.training.test_recurrent_network import Pictures  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("ray")
 ENV = "tests.search.table_simulators:maze"
+PICTURES = "tests.training.test_recurrent_network:Pictures"
 LANES = 8
+RECURRENT = {
+    "env": PICTURES, "agent": "r2d2-save", "lanes": 4, "batch": 16, "budget": 3, "replay": 4000,
+    "min_replay": 100, "learning_rate": 2e-4,
+    "r2d2": R2D2Settings(
+        network=NetworkSettings(profile="small"),
+        sequences=SequenceSettings(burn_in=4, train=6, period=3, gamma=0.9),
+        replay=ReplaySettings(60, minimum=6, batch=4, threads=1, capacity_bytes=2**26),
+        refresh=3,
+    ),
+}  # fmt: skip
 
 
 def settings(**changes):
@@ -44,7 +64,9 @@ def make(cluster):
 
     def program(warn=None, changes=None, **given):
         chosen = settings(**(changes or {}))
-        made.append(Program(chosen, [maze(3)], ClusterSettings(**given), warn=warn))
+        simulator = Pictures() if chosen.env == PICTURES else maze(3)
+        place = ClusterSettings(**given)
+        made.append(cluster_program(chosen, [simulator], place, warn=warn))
         return made[-1]
 
     yield program
@@ -68,6 +90,37 @@ def test_one_actor_in_step_is_a_run_of_one_machine(make, agent):
     for name in ("learner", "replay", "episodes", "env_steps", "updates", "length", "stats"):
         same = jax.tree.map(np.array_equal, getattr(expected, name), getattr(found, name))
         assert all(jax.tree.leaves(same)), name
+
+
+def test_one_actor_of_r2d2_in_step_is_a_run_of_one_machine(make):
+    here = r2d2.Program(settings(**RECURRENT), [Pictures()])
+    state = advance(here, here.begin(), 12)
+    there = make(actors=1, synchronous=True, changes=RECURRENT)
+    found = advance(there, there.begin(), 12)
+    assert int(state[0].updates) > 3
+    same = jax.tree.map(np.array_equal, here.params(state), there.params(found))
+    assert all(jax.tree.leaves(same))
+    for name, array in here.snapshot(state)[0].replay.items():
+        assert np.array_equal(array, there.snapshot(found)[0].replay[name]), name
+    here.close()
+
+
+def test_actors_of_r2d2_explore_as_the_lanes_of_one_machine(make):
+    lanes = settings(**RECURRENT).lanes
+    tasks = [Task({}, number, 0, 2 * number, 2, -1) for number in range(2)]
+    own = [FrameLanes(task, settings(**RECURRENT), [Pictures()])._epsilon for task in tasks]
+    assert np.concatenate(own).tolist() == epsilon_ladder(lanes).tolist()
+
+
+def test_a_run_of_r2d2_goes_on_from_a_checkpoint(make):
+    program = make(actors=2, changes=RECURRENT)
+    state = program.snapshot(advance(program, program.begin(), 12))
+    other = make(actors=2, changes=RECURRENT)
+    other.begin()
+    (seed,) = other.restore(jax.tree.map(np.array, state))
+    assert int(seed.updates) == int(state[0].updates) > 3
+    (after,) = other.advance((seed,), 24)
+    assert int(after.env_steps) > int(seed.env_steps)
 
 
 def test_the_replay_ratio_holds_with_actors_that_run_ahead(make):

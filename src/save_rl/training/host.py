@@ -84,6 +84,10 @@ class Experience(NamedTuple):
     next_seed: np.ndarray  # what the next episodes are reset with
     simulations: int
 
+    @property
+    def reward(self) -> np.ndarray:
+        return self.transitions.reward
+
 
 class Program(Stage):
     """What trains and tests all seeds of one set of settings, over one pool of simulators.
@@ -118,6 +122,10 @@ class Program(Stage):
 
     def evaluator(self, params: Any, lanes: int, budget: int) -> Evaluate:
         return self.network.with_params(params)
+
+    def acting(self, leaves: list[Any]) -> Evaluate:
+        """What lanes act with: the network with these parameters."""
+        return self.network.with_params(leaves)
 
     def begin(self) -> tuple[HostSeed, ...]:
         """All seeds before their first lock-step."""

@@ -25,7 +25,7 @@ from save_rl.errors import require
 from save_rl.learning.exploration import epsilon_ladder
 from save_rl.learning.r2d2 import to_rescaled
 from save_rl.learning.r2d2_settings import R2D2Settings
-from save_rl.learning.sequence_replay import Drawn, SequenceReplay, pack
+from save_rl.learning.sequence_replay import Drawn, Packed, SequenceReplay, pack
 from save_rl.learning.sequences import Shapes, Step, Writer, blank
 from save_rl.networks.recurrent import SIZE, STACK
 from save_rl.rescaling import unscale
@@ -76,6 +76,21 @@ class SequenceSeed(NamedTuple):
     replay: dict[str, np.ndarray]
     stats: Stats
     health: Health
+
+
+class Experience(NamedTuple):
+    """What lanes did in a lock-step, `[lanes]`, and the sequences that it completed."""
+
+    sequences: list[Packed]
+    actions: np.ndarray
+    reward: np.ndarray
+    moved: np.ndarray  # lanes that made a step
+    over: np.ndarray  # whose episode ended with it
+    episode_step: np.ndarray  # before it
+    episode_return: np.ndarray  # before it
+    health: Health  # of this lock-step
+    next_seed: np.ndarray  # what the next episodes are reset with
+    simulations: int
 
 
 class Program(Stage):
@@ -231,19 +246,33 @@ class Program(Stage):
         return (seed,)
 
     def _lock_step(self, seed: SequenceSeed, step: int) -> SequenceSeed:
-        s, pool, recall = self.settings, self.pool, self._recall
-        rng = self._random(0, ACT, step)
-        search, lanes = self._searches[0], self._lanes(self._groups[0])
         if step % (self.r2d2.refresh or 1) == 0:
             seed = seed._replace(acting=seed.learner.params)
-            recall.set_params(seed.acting)
+            self.acting(jax.tree.leaves(seed.acting))
+        experience = self.act(0, seed, self._recall, step)
+        return self.renew(0, self.absorb(seed, experience), experience, ANY_LEVEL)
+
+    def acting(self, leaves: list[Any]) -> Recall:
+        """What lanes act with: the network with these parameters, and their memories."""
+        self._recall.set_params(leaves)
+        return self._recall
+
+    def act(self, index: int, seed: SequenceSeed, recall: Recall, step: int) -> Experience:
+        """A real step of all lanes, and the sequences that it completes. Lanes rest at their ends,
+        until `renew`.
+
+        seed: its lanes, and how many updates were made.
+        """
+        s, pool = self.settings, self.pool
+        rng = self._random(index, ACT, step)
+        search, lanes = self._searches[index], self._lanes(self._groups[index])
         seen, before = pool.observation(lanes), np.asarray(recall.before)[:-1]
         result, actions = self._decide(
             search, recall, self.agent.search, ~pool.lost[lanes], self._epsilon, rng,
             instead=(lambda: recall.root_q) if self.r2d2.discards else None,
         )  # fmt: skip
         found, explored = result.q_values.copy(), result.explored.copy()
-        self._advance(0, actions)
+        self._advance(index, actions)
         moved = (actions >= 0) & ~pool.lost[lanes]
         terminated = pool.arrays.terminated[lanes] & moved
         over = terminated | (pool.arrays.truncated[lanes] & moved)
@@ -268,26 +297,52 @@ class Program(Stage):
             pool.observation(lanes)["frames"][..., -1],
         )
         self._writer.drop(np.flatnonzero(~moved))
-        for sequence in finished:
-            self._replay.add(pack(sequence))
-        health = Health(
-            seed.health.steps + moved.sum(),
-            seed.health.explored + explored[moved].sum(),
-            seed.health.changed + (actions != recall.root_q.argmax(-1))[moved].sum(),
+        return Experience(
+            sequences=[pack(sequence) for sequence in finished],
+            actions=actions,
+            reward=reward,
+            moved=moved,
+            over=over,
+            episode_step=seed.episode_step,
+            episode_return=seed.episode_return,
+            health=Health(
+                moved.sum(),
+                explored[moved].sum(),
+                (actions != recall.root_q.argmax(-1))[moved].sum(),
+            ),
+            next_seed=rng.integers(2**31, size=s.lanes),
+            simulations=search.simulations,
         )
-        seed = count_step(seed._replace(health=health), reward, over, moved, np)
-        renewed = over | ~moved
-        seeds = rng.integers(2**31, size=s.lanes)
-        self._reset(0, renewed, seeds, self._any_level())
-        recall.go_on(renewed)
+
+    def absorb(self, seed: SequenceSeed, experience: Experience, first: int = 0) -> SequenceSeed:
+        """Replay and count what lanes did."""
+        for sequence in experience.sequences:
+            self._replay.add(sequence)
+        counted = zip(seed.health, experience.health, strict=True)
+        seed = seed._replace(
+            episode_step=experience.episode_step,
+            episode_return=experience.episode_return,
+            health=Health(*(so_far + new for so_far, new in counted)),
+        )
+        seed = count_step(seed, experience.reward, experience.over, experience.moved, np)
+        return seed._replace(
+            env_steps=seed.env_steps + experience.moved.sum(),
+            simulator_steps=seed.simulator_steps + experience.simulations,
+        )
+
+    def renew(
+        self, index: int, seed: SequenceSeed, experience: Experience, level: int
+    ) -> SequenceSeed:
+        """Begin new episodes where they are over or were lost; all lanes go on."""
+        renewed, seeds = experience.over | ~experience.moved, experience.next_seed
+        self._reset(index, renewed, seeds, np.full(len(seeds), level, np.int32))
+        self._recall.go_on(renewed)
         if not self.pool.layout.saved:
-            self._note(0, actions, renewed)
+            self._note(index, experience.actions, renewed)
         return seed._replace(
             episode_seed=np.where(renewed, seeds, seed.episode_seed),
             episode_step=np.where(renewed, 0, seed.episode_step).astype(np.int32),
             episode_return=np.where(renewed, 0.0, seed.episode_return).astype(np.float32),
-            env_steps=seed.env_steps + moved.sum(),
-            simulator_steps=seed.simulator_steps + search.simulations,
         )
 
     def _due(self, seed: SequenceSeed) -> list[Drawn]:

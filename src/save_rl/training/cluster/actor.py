@@ -1,7 +1,7 @@
 """A process that acts: its lanes, its searches and its copy of the network, on one core.
 
-It has a whole `host.Program`, of which it uses the part that acts. What it does depends on the
-seed, its number, how often it was replaced, and what it is told.
+It has a whole program, of which it uses the part that acts. What it does depends on the seed, its
+number, how often it was replaced, and what it is told.
 """
 
 import os
@@ -13,8 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.training import host
+from save_rl.agents import get_agent
+from save_rl.learning.exploration import epsilon_ladder
+from save_rl.training import host, r2d2
 from save_rl.training.run_directory import settings_from_json, versions
+from save_rl.training.settings import TrainSettings
 
 
 class Order(NamedTuple):
@@ -25,12 +28,13 @@ class Order(NamedTuple):
     length: float
     level: int  # of new episodes, see `envs.worker.Arrays`
     version: int  # of the parameters to act with
+    updates: int
 
 
 class Report(NamedTuple):
     """What an actor did."""
 
-    experience: host.Experience
+    experience: host.Experience | r2d2.Experience
     faults: int  # of its simulators, since the last report
 
 
@@ -40,23 +44,46 @@ class Task(NamedTuple):
     settings: dict[str, Any]  # of the run
     number: int
     life: int  # how often it was replaced
+    first: int  # of its lanes, among those of the run
     lanes: int
     level: int  # that its first episodes are asked for
 
 
-class Lanes(host.Program):
-    """The lanes of an actor."""
+class _Own:
+    """Random numbers of an actor's own, except for the first one; that does what one machine does.
+
+    level: what new episodes are asked for.
+    """
 
     def __init__(self, task: Task, *arguments: Any, **options: Any):
         self._who = (task.number, task.life) if task.number or task.life else ()
         self.level = task.level
-        super().__init__(*arguments, **options)
+        parent: Any = super()
+        parent.__init__(*arguments, **options)
 
     def _random(self, index: int, stream: int, *number: int) -> np.random.Generator:
-        return super()._random(index, stream, *number, *self._who)
+        parent: Any = super()
+        return parent._random(index, stream, *number, *self._who)
+
+
+class Lanes(_Own, host.Program):
+    """The lanes of an actor."""
 
     def _wanted(self, seed: host.HostSeed) -> int:
         return self.level
+
+
+class FrameLanes(_Own, r2d2.Program):
+    """The lanes of an actor of R2D2; they explore as these lanes of the whole run do."""
+
+    def __init__(self, task: Task, settings: TrainSettings, *arguments: Any, **options: Any):
+        everybody = settings.lanes
+        own = replace(settings.r2d2.replay, capacity=1, minimum=1)  # sequences are not kept here
+        settings = replace(
+            settings, lanes=task.lanes, r2d2=replace(settings.r2d2, replay=own)
+        )  # fmt: skip
+        super().__init__(task, settings, *arguments, **options)
+        self._epsilon = epsilon_ladder(everybody)[task.first : task.first + task.lanes]
 
 
 class Actor:
@@ -64,7 +91,7 @@ class Actor:
 
     def __init__(self, fetch: Callable[[Any], Any]):
         self._fetch, self._version = fetch, -1
-        self._last: host.Experience | None = None
+        self._last: Any = None
         self._faults = 0
 
     def start(self, task: Task) -> dict[str, Any]:
@@ -75,7 +102,10 @@ class Actor:
         settings = settings_from_json(task.settings)
         select_device("cpu")  # finds compiled programs on disk
         envs = make_all(settings.env, settings.seeds, **settings.env_options)
-        self._lanes = Lanes(task, replace(settings, lanes=task.lanes), envs)
+        if get_agent(settings.agent).recurrent:
+            self._lanes: Any = FrameLanes(task, settings, envs)
+        else:
+            self._lanes = Lanes(task, replace(settings, lanes=task.lanes), envs)
         (self._seed,) = self._lanes.begin()
         return {
             "host": socket.gethostname(),
@@ -87,17 +117,19 @@ class Actor:
         """A step of all lanes. parameters: one thing that `fetch` takes."""
         lanes, seed = self._lanes, self._seed
         if order.version != self._version:
-            leaves = self._fetch(parameters[0])
-            self._evaluate = lanes.network.with_params(leaves)
+            self._evaluate = lanes.acting(self._fetch(parameters[0]))
             self._version = order.version
         lanes.level = order.level
         if self._last is not None:
             seed = lanes.renew(0, seed, self._last, order.level)
-        seed = seed._replace(episodes=np.int64(order.episodes), length=np.float32(order.length))
+        seed = seed._replace(
+            episodes=np.int64(order.episodes), length=np.float32(order.length),
+            updates=np.int64(order.updates),
+        )  # fmt: skip
         done = lanes.act(0, seed, self._evaluate, order.step)
         self._seed = seed._replace(
             episode_step=done.episode_step + done.moved,
-            episode_return=done.episode_return + done.transitions.reward,
+            episode_return=done.episode_return + done.reward,
         )
         self._last = done
         faults = lanes.pool.faults[0]

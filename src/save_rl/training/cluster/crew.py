@@ -33,9 +33,10 @@ _GONE = (
     exceptions.RayActorError, exceptions.ObjectLostError, exceptions.WorkerCrashedError,
     exceptions.NodeDiedError,
 )  # fmt: skip
-# An actor has one core and needs no more threads; it never sees a GPU.
-_ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
+_ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # an actor never sees a GPU
+# It has one core and needs no more threads. Where its numbers are to be those of one machine, they
+# are added up as there.
+_ONE_THREAD = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     **{
         f"{library}_THREADS": "1"
@@ -134,9 +135,14 @@ class Crew:
         place.life += 1
         place.owed.clear()
         # Ray waits for a free core, and for nodes to come, by itself.
-        options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": {"env_vars": _ENVIRONMENT}}
+        threads = {} if self._cluster.synchronous else _ONE_THREAD
+        runtime = {"env_vars": _ENVIRONMENT | threads}
+        options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": runtime}
         place.actor = self._actor.options(**options).remote(ray.get)
-        task = Task(asdict(self._settings), place.number, place.life, place.lanes, self._level)
+        task = Task(
+            asdict(self._settings), place.number, place.life, place.first, place.lanes,
+            self._level,
+        )  # fmt: skip
         place.starting = place.actor.start.remote(task)
 
     def _ask(self, place: _Place, order: Order) -> None:

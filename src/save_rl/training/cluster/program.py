@@ -1,4 +1,4 @@
-"""The learner of a run on a cluster: what `training.host` does, except for acting.
+"""The learner of a run on a cluster: what `training.host` and `training.r2d2` do but for acting.
 
 A *round* is as many steps as there are lanes, and is followed by the same updates as a lock-step
 of one machine. So the replay ratio holds exactly, whatever the speed of the actors: they may be
@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from save_rl.agents import get_agent
 from save_rl.errors import require
-from save_rl.training import host
+from save_rl.training import host, r2d2
 from save_rl.training.cluster.actor import Order
 from save_rl.training.cluster.crew import Crew
 from save_rl.training.cluster.settings import ClusterSettings
@@ -20,8 +21,24 @@ from save_rl.training.settings import TrainSettings
 from save_rl.types import Simulator
 
 
-class Program(host.Program):
-    """A `host.Program` whose lanes are those of a crew of actors; its own are for tests alone."""
+def cluster_program(
+    settings: TrainSettings,
+    simulators: Sequence[Simulator],
+    cluster: ClusterSettings,
+    *arguments: Any,
+    **places: Any,
+) -> "Program | SequenceProgram":
+    """What runs these settings on a cluster."""
+    kind = SequenceProgram if get_agent(settings.agent).recurrent else Program
+    return kind(settings, simulators, cluster, *arguments, **places)
+
+
+class _Rounds:
+    """A program whose lanes are those of a crew of actors; its own are for tests alone."""
+
+    settings: TrainSettings
+    pool: Any
+    absorb: Callable[..., Any]
 
     def __init__(
         self,
@@ -35,63 +52,107 @@ class Program(host.Program):
     ):
         require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number with --cluster")
         cluster.check(settings.lanes)
-        super().__init__(
-            settings, simulators, *arguments, test_lanes=max(test_lanes, 1), train=False,
-            warn=warn, **places,
-        )  # fmt: skip
+        lanes: Any = {"test_lanes": max(test_lanes, 1), "train": False}
+        parent: Any = super()
+        parent.__init__(settings, simulators, *arguments, **lanes, warn=warn, **places)
         self.cluster = cluster
         self.crew = Crew(settings, cluster, warn or (lambda text: None))
-        self._left = 0  # steps of lanes, of the round that has begun
+        self._left = 0  # steps of lanes that are missing from the round that has begun
+        self._version = -1  # the round that the parameters of the actors are of
 
     def close(self) -> None:
         self.crew.close()
-        super().close()
+        parent: Any = super()
+        parent.close()
+
+    def _hire(self, level: int) -> None:
+        """Begin with actors that have done nothing."""
+        self.crew.close()
+        self._left, self._version = 0, -1
+        self.crew.begin(level)
+
+    def _publish(self, params: Any, step: int, refresh: int) -> bool:
+        """Give the actors new parameters, if it is time for that."""
+        due = step % refresh == 0 or self._version < 0
+        if due:
+            self._version = step
+            self.crew.publish(jax.tree.leaves(params))
+        return due
+
+    def _round(self, seed: Any, step: int, level: Callable[[Any], int]) -> Any:
+        """The seed after a step of every lane, on average."""
+        own = {"episode_step": seed.episode_step, "episode_return": seed.episode_return}
+
+        def order() -> Order:
+            return Order(
+                step, int(seed.episodes), float(seed.length), level(seed), self._version,
+                int(seed.updates),
+            )  # fmt: skip
+
+        if self.cluster.synchronous:
+            for first, report in self.crew.together(order()):
+                seed = self._take(seed, first, report)
+        else:
+            self._left += self.settings.lanes
+            while self._left > 0:
+                first, report = self.crew.next(order())
+                self._left -= len(report.experience.moved)
+                seed = self._take(seed, first, report)
+        return seed._replace(**own)
+
+    def _take(self, seed: Any, first: int, report: Any) -> Any:
+        self.pool.faults[0] += report.faults
+        return self.absorb(seed, report.experience, first)
+
+
+class Program(_Rounds, host.Program):
+    """Learns from transitions."""
 
     def _begin(self, index: int) -> host.HostSeed:
         state = self._blank(self.settings.seeds[index])
-        self._hire(state)
+        self._hire(self._wanted(state))
         return state
-
-    def _hire(self, seed: host.HostSeed) -> None:
-        self.crew.close()
-        self._left = 0
-        self.crew.begin(self._wanted(seed))
 
     def restore(self, state: tuple[host.HostSeed, ...]) -> tuple[host.HostSeed, ...]:
         """A state as a checkpoint gives it; its actors begin new episodes."""
         (seed,) = state
-        self._hire(seed)
+        self._hire(self._wanted(seed))
         return (seed._replace(learner=jax.tree.map(jnp.asarray, seed.learner)),)
 
     def _lock_step(self, index: int, seed: host.HostSeed, step: int, learns: bool) -> host.HostSeed:
         """A round."""
-        lanes = self.settings.lanes
-        blank = {"episode_step": seed.episode_step, "episode_return": seed.episode_return}
-        if step % self.cluster.refresh == 0 or self._version < 0:
-            self._version = step
-            self.crew.publish(jax.tree.leaves(seed.learner.params))
+        self._publish(seed.learner.params, step, self.cluster.refresh or 1)
+        learner = seed.learner
         if learns:
-            self.updates.begin(seed.learner, self._sample(index, seed, step), seed.episodes)
-        learner = self.updates.finish(step) if learns else seed.learner
-        order = Order(
-            step, int(seed.episodes), float(seed.length), self._wanted(seed), self._version
-        )
-        if self.cluster.synchronous:
-            for first, report in self.crew.together(order):
-                seed = self._take(seed, first, report)
-        else:
-            self._left += lanes
-            while self._left > 0:
-                now = order._replace(
-                    episodes=int(seed.episodes), length=float(seed.length), level=self._wanted(seed)
-                )
-                first, report = self.crew.next(now)
-                self._left -= len(report.experience.moved)
-                seed = self._take(seed, first, report)
-        return seed._replace(learner=learner, **blank)
+            self.updates.begin(learner, self._sample(index, seed, step), seed.episodes)
+            learner = self.updates.finish(step)
+        return self._round(seed, step, self._wanted)._replace(learner=learner)
 
-    _version = -1  # round that the actors' parameters are of
 
-    def _take(self, seed: host.HostSeed, first: int, report: Any) -> host.HostSeed:
-        self.pool.faults[0] += report.faults
-        return self.absorb(seed, report.experience, first)
+class SequenceProgram(_Rounds, r2d2.Program):
+    """Learns from sequences: R2D2."""
+
+    def begin(self) -> tuple[r2d2.SequenceSeed]:
+        state = self._blank()
+        self._start(state.acting)
+        self._hire(r2d2.ANY_LEVEL)
+        return (state,)
+
+    def snapshot(self, state: tuple[r2d2.SequenceSeed]) -> tuple[r2d2.SequenceSeed]:
+        return (state[0]._replace(replay=self._replay.state()),)
+
+    def restore(self, state: tuple[r2d2.SequenceSeed]) -> tuple[r2d2.SequenceSeed]:
+        """A state as a checkpoint gives it; its actors begin new episodes."""
+        (seed,) = state
+        self._start(seed.acting)
+        self._replay.restore(seed.replay)
+        self._hire(r2d2.ANY_LEVEL)
+        learner, acting = jax.tree.map(jnp.asarray, (seed.learner, seed.acting))
+        return (seed._replace(learner=learner, acting=acting),)
+
+    def _lock_step(self, seed: r2d2.SequenceSeed, step: int) -> r2d2.SequenceSeed:
+        """A round."""
+        refresh = self.cluster.refresh or self.r2d2.refresh or 1
+        if self._publish(seed.learner.params, step, refresh):
+            seed = seed._replace(acting=seed.learner.params)
+        return self._round(seed, step, lambda _: r2d2.ANY_LEVEL)

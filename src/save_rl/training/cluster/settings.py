@@ -11,9 +11,9 @@ class ClusterSettings:
 
     actors: int = 2
     """Processes that act; those that find no free core wait for one, also on nodes to come."""
-    refresh: int = 1
-    """Rounds for which actors keep their parameters; in a round every lane makes a step on
-    average."""
+    refresh: int | None = None
+    """Rounds for which actors keep their parameters, default 1, or what --r2d2.refresh says; in a
+    round every lane makes a step on average."""
     ahead: int = 2
     """Steps that an actor may be asked for before the learner has taken in the first of them."""
     synchronous: bool = False
@@ -24,5 +24,6 @@ class ClusterSettings:
         """Refuse impossible settings before any work."""
         allowed = f"between 1 and --lanes ({lanes}), as every actor has one at least"
         require(1 <= self.actors <= lanes, "--cluster.actors", self.actors, allowed)
-        require(self.refresh >= 1, "--cluster.refresh", self.refresh, "1 or more")
+        kept = self.refresh
+        require(kept is None or kept >= 1, "--cluster.refresh", kept, "1 or more")
         require(self.ahead >= 1, "--cluster.ahead", self.ahead, "1 or more")
