@@ -6,14 +6,12 @@
 import numpy as np
 import pytest
 
+from save_rl.experiments.comparisons import Sample, above, far_above
 from save_rl.experiments.construction_claims import (
-    Sample,
     ablation_claims,
-    above,
     construction_claims,
     efficiency_claims,
     exploration_claims,
-    far_above,
     little_gain,
 )
 

@@ -1,76 +1,28 @@
 """What the paper says of Construction (section 4.2, C.3), tested on measured rows."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from save_rl.experiments.comparisons import (
+    AT_LEAST,
+    FAR,
+    Part,
+    Sample,
+    above,
+    combined,
+    far_above,
+)
 from save_rl.report.claims import Claim
 from save_rl.report.palette import label
 from save_rl.report.results import Row, column, seed_curves, select, values
-from save_rl.report.statistics import greater_p, too_few
+from save_rl.report.statistics import too_few
 
-AT_LEAST = 3  # seeds on each side; three against three reach p = 0.05, all above all
-ENOUGH = 5  # seeds from which a difference that the test does not see counts as none
-FAR = 0.5  # "dramatically": at most this share of the other median
 LITTLE = 0.25  # "small gains": at most this share of the reward without search
 EXPLORED = 0.05  # ε from which on training rewards are those of the agent
 _PAPER_BUDGET = 10
 _FIGURE, _ABLATIONS = "section 4.2, Fig. 3a-c", "section 4.2, C.3, Fig. 3d"
 _EXPLORATION, _EFFICIENCY = "Fig. C.3", "C.4, Fig. C.4"
-
-
-class Part(NamedTuple):
-    """One of the comparisons that make up a claim."""
-
-    measured: str
-    seeds: int
-    holds: bool | None
-    p_value: float | None = None
-    note: str = ""
-    """Why it can't be told, where it isn't for want of seeds."""
-
-
-class Sample(NamedTuple):
-    """An agent's test rewards at a budget, one per seed."""
-
-    name: str
-    rewards: np.ndarray
-
-    def __str__(self) -> str:
-        if not len(self.rewards):
-            return f"{self.name} not measured"
-        low, high = self.rewards.min(), self.rewards.max()
-        return f"{self.name}: {self.median:.2f} [{low:.2f}, {high:.2f}]"
-
-    @property
-    def median(self) -> float:
-        return float(np.median(self.rewards))
-
-
-def above(a: Sample, b: Sample) -> Part:
-    """Whether `a` tends to be above `b`: one-sided rank test at 5 %.
-
-    With fewer than ENOUGH seeds a difference of the medians that the test misses tells nothing.
-    """
-    text, seeds = f"{a} against {b}", min(len(a.rewards), len(b.rewards))
-    if too_few(a.rewards, b.rewards, at_least=AT_LEAST):
-        return Part(text, seeds, None)
-    p_value = greater_p(a.rewards, b.rewards)
-    if p_value > 0.05 + 1e-9 and seeds < ENOUGH and a.median > b.median:
-        note = f"The medians differ, but {seeds} seeds are too few for the test."
-        return Part(text, seeds, None, p_value, note)
-    return Part(text, seeds, p_value <= 0.05 + 1e-9, p_value)
-
-
-def far_above(a: Sample, b: Sample) -> Part:
-    """As `above`, and the median of `b` is at most FAR of that of `a`."""
-    part = above(a, b)
-    if part.seeds < AT_LEAST:
-        return part
-    if a.median <= 0:
-        return part._replace(holds=None, note=f"{a.name} has no reward to compare with.")
-    return part if b.median <= FAR * a.median else part._replace(holds=False)
 
 
 def little_gain(before: Sample, after: Sample) -> Part:
@@ -86,40 +38,10 @@ def little_gain(before: Sample, after: Sample) -> Part:
     return Part(text, seeds, gain <= LITTLE * before.median)
 
 
-def combined(
-    id: str, claim: str, where: str, parts: Sequence[Part], *, episodes: int, budget: int,
-    note: str = "",
-) -> Claim:  # fmt: skip
-    """A claim that holds if all its parts do; the p-value is the largest of theirs.
-
-    episodes: that were trained. budget: of searches while training.
-    """
-    seeds = min((part.seeds for part in parts), default=0)
-    verdicts = [part.holds for part in parts]
-    holds = None
-    if seeds >= AT_LEAST and (None not in verdicts or False in verdicts):
-        holds = False not in verdicts
-    p_values = [part.p_value for part in parts if part.p_value is not None]
-    notes = [note]
-    if seeds < AT_LEAST:
-        number = f"{seeds} seed{'s' * (seeds != 1)}"
-        notes.append(f"{number}; at least {AT_LEAST} of each are needed to tell.")
-    elif holds is None:
-        notes += dict.fromkeys(part.note for part in parts)
-    notes.append(f"At {episodes:,} episodes of the paper's 1e6.")
-    if budget != _PAPER_BUDGET:
-        notes.append(f"Budget {budget}; the paper's is {_PAPER_BUDGET}.")
-    measured = "; ".join(part.measured for part in parts)
-    return Claim(
-        id=id,
-        claim=claim,
-        where=where,
-        measured=f"medians [min, max]: {measured}" if measured else "not measured",
-        holds=holds,
-        seeds=seeds,
-        p_value=max(p_values) if p_values and seeds >= AT_LEAST else None,
-        note=" ".join(filter(None, notes)),
-    )
+def trained(episodes: int, budget: int) -> str:
+    """How far training has come, next to the paper's; `budget` is that of searches in training."""
+    other = f" Budget {budget}; the paper's is {_PAPER_BUDGET}." * (budget != _PAPER_BUDGET)
+    return f"At {episodes:,} episodes of the paper's 1e6.{other}"
 
 
 class _Task:
@@ -170,7 +92,7 @@ class _Task:
         """A claim about this task, as `combined` makes it."""
         return combined(
             f"{id}-{self.task}", f"{self.task}: {claim}", where, parts, note=note,
-            episodes=self._episodes, budget=self.budget,
+            scale=trained(self._episodes, self.budget),
         )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from save_rl.experiments.construction_claims import AT_LEAST, Part, Sample, above, combined
+from save_rl.experiments.comparisons import AT_LEAST, Part, Sample, above, combined
+from save_rl.experiments.construction_claims import trained
 from save_rl.report.claims import Claim
 from save_rl.report.palette import label
 from save_rl.report.results import Row, column, select, values
@@ -15,9 +16,9 @@ _OURS = "Physics and preset are this project's."
 
 def main_rows(rows: Sequence[Row]) -> list[Row]:
     """The tests that compare agents: those that search in training at its budget, others at 0."""
-    trained = {row["agent"]: row["budget"] for row in select(rows, metric="final_level")}
+    budgets = {row["agent"]: row["budget"] for row in select(rows, metric="final_level")}
     tests = select(rows, metric="test_reward")
-    return [row for row in tests if row["budget"] == trained[row["agent"]]]
+    return [row for row in tests if row["budget"] == budgets[row["agent"]]]
 
 
 def _never(level: int, other: Sample, save: Sample, episodes: int) -> Part:
@@ -55,8 +56,8 @@ def marble_run_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
             cost: float = cost, episodes: int = episodes,
         ) -> Claim:  # fmt: skip
             return combined(
-                f"{id}-cost-{cost:g}", f"cost {cost:g}: {text}", where, parts, episodes=episodes,
-                budget=budget, note=f"{note} {_OURS}".strip(),
+                f"{id}-cost-{cost:g}", f"cost {cost:g}: {text}", where, parts,
+                note=f"{note} {_OURS}".strip(), scale=trained(episodes, budget),
             )  # fmt: skip
 
         claims += [
