@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,12 @@ from save_rl.envs.pool import usable_cores
 from save_rl.errors import InputError, RunError
 from save_rl.experiments import construction, marble_run
 from save_rl.experiments import jobs as jobs_module
-from save_rl.experiments.runs import Cell, Places, Table, run_cells
+from save_rl.experiments.runs import Cell, Places, Table, read_cell, run_cells
 from save_rl.report.results import read_results
 from save_rl.training.settings import TrainSettings
 from tests.envs.pool_simulators import have_ended, wait_until
 from tests.experiments import made_up_jobs
-from tests.experiments.made_up import files
+from tests.experiments.made_up import files, open_run, write_line
 
 NAMES = ("a", "b", "c", "d")
 
@@ -129,6 +130,23 @@ def test_a_line_that_is_just_written_is_not_read(tmp_path):
     }.items():
         (cell.folder / "metrics.csv").write_text(text)
         assert jobs_module._reached(cell) == reached
+
+
+def test_a_run_that_is_limited_by_steps_is_over_after_them(tmp_path):
+    limited = replace(TrainSettings("covering", "save", 40), steps=100)
+    cell = Cell("a", tmp_path / "a", limited, ())
+    directory = open_run(cell.folder, limited, resume=False)
+    assert jobs_module._reached(cell) == "0 of 100 steps"
+    write_line(directory, limited, episodes=9, env_steps=99)
+    assert jobs_module._reached(cell) == "99 of 100 steps"
+    assert read_cell(cell) is None
+    write_line(directory, limited, episodes=10, env_steps=108)
+    directory.close()
+    assert jobs_module._reached(cell) == "ending"
+    metrics, tests = read_cell(cell) or ([], None)
+    assert ([line["env_steps"] for line in metrics], tests) == ([99, 108], {})
+    early = cell._replace(settings=replace(limited, steps=1000, episodes=10))
+    assert read_cell(early) is not None  # its episodes were over before its steps
 
 
 def test_others_go_on_when_a_run_fails(said, plan, tmp_path):

@@ -16,7 +16,15 @@ from pathlib import Path
 from save_rl.envs.pool import usable_cores
 from save_rl.envs.worker import die_with
 from save_rl.errors import InputError, Interrupted, RunError
-from save_rl.experiments.runs import Cell, Found, Places, Table, read_cell, train_and_test
+from save_rl.experiments.runs import (
+    Cell,
+    Found,
+    Places,
+    Table,
+    is_over,
+    read_cell,
+    train_and_test,
+)
 
 _JOB = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -155,10 +163,13 @@ def _reached(cell: Cell) -> str:
     except FileNotFoundError:
         return "starting"
     whole = list(csv.DictReader(line for line in lines if line.endswith("\n")))
-    episodes = int(whole[-1]["episodes"]) if whole else 0
-    if episodes >= cell.settings.episodes:
-        return "testing"
-    return f"{episodes:,} of {cell.settings.episodes:,} episodes"
+    made = cell.settings
+    last = {name: float(value) for name, value in whole[-1].items() if value} if whole else {}
+    if last and is_over(made, last):
+        return "testing" if cell.tables else "ending"
+    if made.steps > 0:
+        return f"{last.get('env_steps', 0):,.0f} of {made.steps:,} steps"
+    return f"{last.get('episodes', 0):,.0f} of {made.episodes:,} episodes"
 
 
 def _say(text: str) -> None:

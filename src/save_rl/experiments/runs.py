@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,12 +66,13 @@ def check_choices(axes: Any, names: Iterable[str]) -> None:
         require(len(set(given)) == len(given), f"--{name}", given, "different values")
 
 
-def check_agents(agents: Sequence[str], hint: str = "") -> None:
-    """Refuse agents that do not learn, and those for frames."""
+def check_agents(agents: Sequence[str], hint: str = "", *, frames: bool = False) -> None:
+    """Refuse agents that do not learn, and those for frames; or, of these, all others."""
+    kind = "agents that learn from frames" if frames else "agents that need no frames to see"
     for agent in agents:
         row = get_agent(agent, "--agents")
         require(row.learns, "--agents", repr(agent), f"agents that learn{hint}")
-        require(not row.recurrent, "--agents", repr(agent), "agents that need no frames to see")
+        require(row.recurrent == frames, "--agents", repr(agent), kind)
 
 
 def begin(
@@ -171,6 +172,13 @@ def read_cell(cell: Cell) -> Found | None:
     return (metrics, found) if metrics and len(found) == len(tests) else None
 
 
+def is_over(settings: Any, line: Mapping[str, float]) -> bool:
+    """Whether a run of these settings ends with this line of metrics."""
+    if settings.steps > 0 and line["env_steps"] >= settings.steps:
+        return True
+    return line["episodes"] >= settings.episodes
+
+
 def _trained(cell: Cell) -> Metrics:
     """The metrics of a run that has come to its end, nothing of another."""
     from save_rl.training.run_directory import RunDirectory
@@ -178,7 +186,7 @@ def _trained(cell: Cell) -> Metrics:
     if not all((cell.folder / name).exists() for name in ("config.json", "metrics.csv")):
         return []
     metrics = RunDirectory(cell.folder).read_metrics()
-    return metrics if metrics and metrics[-1]["episodes"] >= cell.settings.episodes else []
+    return metrics if metrics and is_over(cell.settings, metrics[-1]) else []
 
 
 def _read_table(cell: Cell, table: Table) -> Tests | None:

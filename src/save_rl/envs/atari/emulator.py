@@ -42,16 +42,19 @@ REPEAT = 4  # frames per step
 MAX_NOOPS = 30
 
 
-def find_game(name: str) -> str:
-    """The name of a ROM: 'ms_pacman' for 'MsPacman', 'ms-pacman' or 'ms_pacman'."""
+def find_game(name: str, option: str = "ENV") -> str:
+    """The name of a ROM: 'ms_pacman' for 'MsPacman', 'ms-pacman' or 'ms_pacman'.
+
+    option: where it was asked for.
+    """
     known = {_letters(game): game for game in roms.get_all_rom_ids()}
     game = known.get(_letters(name))
     if game is None:
-        raise unknown_name("Atari game", name, set(known.values()) - {*NOT_RESTORABLE}, "ENV")
+        raise unknown_name("Atari game", name, set(known.values()) - {*NOT_RESTORABLE}, option)
     if game in NOT_RESTORABLE:
         raise InputError(
-            f"ENV: '{game}' can't be played: ale-py does not restore its states exactly, and every "
-            "step begins with that."
+            f"{option}: '{game}' can't be played: ale-py does not restore its states exactly, and "
+            "every step begins with that."
         )
     return game
 
