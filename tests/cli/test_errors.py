@@ -74,7 +74,7 @@ NAMES = {
         "covering-hard, gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
     ),
     "reproduce tightrope-tabula": (
-        "REPRODUCE: there is no experiment 'tightrope-tabula'; known: construction, "
+        "REPRODUCE: there is no experiment 'tightrope-tabula'; known: atari, construction, "
         "construction-ablations, construction-efficiency, construction-exploration, marble-run, "
         "tightrope-network, tightrope-tabular. "
         "Did you mean 'tightrope-tabular'?"
@@ -250,6 +250,57 @@ RECURRENT_AGENTS = {
     ),
 }
 
+ATARI = {
+    "reproduce atari --games MsPacman qbert": (
+        "--games: 'qbert' can't be played: ale-py does not restore its states exactly, and every "
+        "step begins with that."
+    ),
+    "reproduce atari --games tetris": (
+        "--games: 'tetris' can't be played: ale-py does not restore its states exactly, and every "
+        "step begins with that."
+    ),
+    "reproduce atari --games ms_pacman MsPacman": (
+        "--games: ('ms_pacman', 'ms_pacman') is not possible; it must be different values."
+    ),
+    "reproduce atari --games": "--games: () is not possible; it must be at least one value.",
+    "reproduce atari --agents r2d2 save": (
+        "--agents: 'save' is not possible; it must be agents that learn from frames."
+    ),
+    "reproduce atari --agents r2d2-sav": (
+        f"--agents: there is no agent 'r2d2-sav'; known: {AGENTS}. Did you mean 'r2d2-save'?"
+    ),
+    "reproduce atari --frames 2e5": (
+        "--frames: 200000 is not possible; it must be at least 240960, for 'r2d2-controlled' to "
+        "learn anything in this profile."
+    ),
+    "reproduce atari --scale paper --frames 8e5": (
+        "--frames: 800000 is not possible; it must be at least 840960, for 'r2d2' to learn "
+        "anything in this profile."
+    ),
+    "reproduce atari --frames nan": "--frames: nan is not possible; it must be a whole number.",
+    "reproduce atari --profile acelerator": (
+        "--profile: there is no profile 'acelerator'; known: accelerator, paper, two-cores. "
+        "Did you mean 'accelerator'?"
+    ),
+    "reproduce atari --seeds 0": "--seeds: 0 is not possible; it must be at least 1.",
+    "reproduce atari --budget 0": "--budget: 0 is not possible; it must be at least 1.",
+    "reproduce atari --lanes 0": "--lanes: 0 is not possible; it must be at least 1.",
+    "reproduce atari --score-episodes 0": (
+        "--score-episodes: 0 is not possible; it must be at least 1."
+    ),
+    "reproduce atari --max-frames 0": "--max-frames: 0 is not possible; it must be at least 1.",
+    "reproduce atari --agents r2d2-save --discards": (
+        "--discards: true is not possible; it must be false without 'r2d2-controlled' among "
+        "--agents."
+    ),
+    "reproduce atari --scale huge": (
+        "--scale: 'huge' is not possible; it must be 'smoke', 'small' or 'paper'."
+    ),
+    "reproduce atari --games pong --resume --out nowhere": (
+        "--resume: 'nowhere' holds no experiment."
+    ),
+}
+
 AGENTS_AND_ENVIRONMENTS = {
     "train --agent uct": (
         "--agent: 'uct' is not possible; it must be an agent that learns ('uct' only searches)."
@@ -384,6 +435,7 @@ SENTENCES = (
     | NUMBERS
     | AGENTS_AND_ENVIRONMENTS
     | RECURRENT_AGENTS
+    | ATARI
     | FOLDERS_AND_DEVICES
     | BEFORE_ANY_WORK
 )
@@ -392,6 +444,15 @@ SENTENCES = (
 @pytest.mark.parametrize("command", SENTENCES)
 def test_impossible_input_is_answered_in_a_sentence(answer, tmp_path, command):
     assert answer(command) == (2, SENTENCES[command])
+    assert contents(tmp_path) == {}
+
+
+def test_a_game_that_does_not_exist_is_answered_with_the_nearest(answer, tmp_path):
+    code, said = answer("reproduce atari --games frostbyte")
+    assert code == 2
+    assert said.startswith("--games: there is no Atari game 'frostbyte'; known: adventure, ")
+    assert said.endswith(", zaxxon. Did you mean 'frostbite'?")
+    assert "qbert" not in said
     assert contents(tmp_path) == {}
 
 

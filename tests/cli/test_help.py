@@ -48,6 +48,7 @@ PAGES = {
         reproduce.ConstructionOptions,
     ),
     "reproduce marble-run": (reproduce.MarbleRun,),
+    "reproduce atari": (reproduce.Atari,),
     "bench search": (bench.BenchSearch,),
     "bench physics": (bench.BenchPhysics,),
     "bench atari": (bench.BenchAtari,),
@@ -224,6 +225,7 @@ def test_nothing_heavy_is_imported_to_answer(arguments):
             "construction-exploration",
             "construction-efficiency",
             "marble-run",
+            "atari",
         ],
     }.items(),
 )

@@ -244,6 +244,58 @@ class MarbleRun:
 
 
 @dataclass(frozen=True)
+class Atari:
+    """Figures 5 and E.1, Table E.1: R2D2 and SAVE. The scale sets the axes; an axis given wins."""
+
+    scale: str = "small"
+    """smoke (two minutes), small (4e6 frames, some 10 minutes a run on one accelerator), paper
+    (1e10 frames)."""
+    out: Path = Path("runs/atari")
+    """Folder for the results."""
+    resume: bool = False
+    """Go on with the experiment in --out."""
+    device: str = "auto"
+    """auto, cpu or gpu."""
+    workers: int = -1
+    """Processes for emulators: -1 for one per core, 0 for none."""
+    jobs: int = 1
+    """Training runs at a time, each in a process of its own; they share the cores."""
+    games: tuple[str, ...] | None = None
+    """Games by the names of their ROMs; default the paper's 14."""
+    agents: tuple[str, ...] | None = None
+    """r2d2 (the paper's baseline), r2d2-controlled, r2d2-save; default the last two, all three at
+    other scales than small."""
+    seeds: int | None = None
+    """Number of seeds."""
+    frames: float | None = None
+    """Frames of the game to train each run for; an agent step has 4."""
+    budget: int | None = None
+    """Simulations per decision while r2d2-save trains."""
+    profile: str | None = None
+    """Sizes of network, replay and batch: two-cores, accelerator or paper."""
+    lanes: int | None = None
+    """Episodes in progress at a time, the paper's actors; default the profile's."""
+    score_episodes: int | None = None
+    """Training episodes, the last ones, whose mean return is the score."""
+    max_frames: int | None = None
+    """Frames after which an episode is cut."""
+    discards: bool = False
+    """Have r2d2-controlled search as r2d2-save does, for nothing, as in the paper; it acts and
+    learns the same."""
+
+    def run(self) -> None:
+        from dataclasses import asdict
+
+        from save_rl.experiments.atari import run
+
+        axes = _given(**asdict(self))
+        scale, out, resume, device, workers, jobs = (
+            axes.pop(option) for option in ("scale", "out", "resume", "device", "workers", "jobs")
+        )
+        _finish(run(scale, axes, out, resume, _command_line(), device, workers, jobs), out)
+
+
+@dataclass(frozen=True)
 class Reproduce:
     """Reproduce a figure of the paper: results.csv, figure.png and claims.json."""
 
@@ -264,6 +316,7 @@ class Reproduce:
             tyro.conf.subcommand("construction-efficiency", prefix_name=False),
         ]
         | Annotated[MarbleRun, tyro.conf.subcommand("marble-run", prefix_name=False)]
+        | Annotated[Atari, tyro.conf.subcommand("atari", prefix_name=False)]
     )
 
     def run(self) -> None:

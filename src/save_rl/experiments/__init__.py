@@ -30,5 +30,6 @@ EXPERIMENTS = {
     "marble-run": Entry(
         "Fig. 4, D.2, D.3", "SAVE and Q-learning over levels, with free and costly sticky blocks"
     ),
+    "atari": Entry("Fig. 5, E.1, Table E.1", "R2D2 with and without SAVE on 14 Atari games"),
 }
 SCALES = ("smoke", "small", "paper")

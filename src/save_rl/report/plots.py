@@ -76,14 +76,23 @@ def learning_curves(
 
 
 def draw_curves(
-    axes: "Axes", rows: Sequence[Row], agents: dict[str, Look], over: str = "episodes"
+    axes: "Axes",
+    rows: Sequence[Row],
+    agents: dict[str, Look],
+    over: str = "episodes",
+    *,
+    middle: Callable[..., Any] = np.median,
+    log_x: bool = True,
 ) -> None:
-    """A panel of learning curves: medians over seeds, bands from the worst to the best seed."""
+    """A panel of learning curves: medians over seeds, bands from the worst to the best seed.
+
+    middle: np.mean for means.
+    """
     for agent, look in reversed(agents.items()):  # the first on top
         at, curves = common_curves(select(rows, agent=agent), over)
         if at.size == 0:
             continue
-        _line(axes, at, np.median(curves, axis=0), look, markers=at.size == 1)
+        _line(axes, at, middle(curves, axis=0), look, markers=at.size == 1)
         low, high = curves.min(axis=0), curves.max(axis=0)
         if at.size == 1:
             axes.vlines(at, low, high, color=look.colour, alpha=0.4, linewidth=3)
@@ -91,7 +100,8 @@ def draw_curves(
             axes.fill_between(at, low, high, color=look.colour, alpha=0.2, linewidth=0)
     if not axes.lines:
         say_empty(axes)
-    log_x_axis(axes)
+    if log_x:
+        log_x_axis(axes)
     clean(axes)
 
 

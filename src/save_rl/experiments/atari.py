@@ -1,0 +1,279 @@
+"""Figures 5 and E.1, Table E.1: R2D2 with and without SAVE on Atari games."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from save_rl.errors import require, unknown_name
+from save_rl.experiments.atari_claims import atari_claims, shortfall
+from save_rl.experiments.atari_scores import (
+    BASELINE,
+    CONTROLLED,
+    GAMES,
+    PUBLISHED,
+    SAVE,
+    Scores,
+    change,
+    level,
+)
+from save_rl.experiments.atari_table import write_tables
+from save_rl.experiments.folder import check_scale, write_provenance
+from save_rl.experiments.runs import (
+    Cell,
+    Metrics,
+    Places,
+    Tests,
+    begin,
+    check_agents,
+    check_choices,
+    run_cells,
+    thin,
+)
+from save_rl.learning.r2d2_settings import (
+    NetworkSettings,
+    R2D2Settings,
+    ReplaySettings,
+    SequenceSettings,
+)
+from save_rl.report.results import Row, select, values
+
+NAME = "atari"
+REPEAT = 4  # frames per agent step
+MAX_FRAMES = 108_000  # of an episode, 30 minutes; R2D2, table 2
+CURVE_POINTS = 200
+ANY_NUMBER = 2**31 - 1  # of episodes: frames are what ends a run
+
+
+class Profile(NamedTuple):
+    """How large training is (atari_r2d2.md, 11). lanes: the paper's actors."""
+
+    lanes: int
+    r2d2: R2D2Settings
+
+
+PROFILES = {
+    "two-cores": Profile(
+        16,
+        R2D2Settings(
+            network=NetworkSettings(profile="small"),
+            sequences=SequenceSettings(burn_in=10, train=20, period=10),
+            replay=ReplaySettings(capacity=1_000, minimum=50, batch=8),
+            target_period=100,
+        ),
+    ),
+    "accelerator": Profile(
+        256, R2D2Settings(replay=ReplaySettings(capacity=25_000, minimum=1_250))
+    ),
+    "paper": Profile(1024, R2D2Settings()),
+}
+PAPER_BASELINE = Profile(256, R2D2Settings(refresh=400))  # R2D2 as it was
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Every agent on every game, over seeds `0 … seeds-1`; each is a training run of its own.
+
+    frames: of every run. lanes: None for those of the profile. score_episodes: at the end of
+    training, whose mean return is the score.
+    """
+
+    frames: float
+    profile: str
+    score_episodes: int
+    games: tuple[str, ...] = tuple(GAMES)
+    agents: tuple[str, ...] = (BASELINE, CONTROLLED, SAVE)
+    seeds: int = 3  # paper E.2
+    budget: int = 10  # paper E.1
+    lanes: int | None = None
+    max_frames: int = MAX_FRAMES
+    discards: bool = False
+
+    def check(self) -> None:
+        check_agents(self.agents, frames=True)
+        check_choices(self, ("games", "agents"))
+        if self.profile not in PROFILES:
+            raise unknown_name("profile", self.profile, PROFILES, "--profile")
+        for name in ("seeds", "budget", "score_episodes", "max_frames"):
+            value = getattr(self, name)
+            require(value >= 1, f"--{name.replace('_', '-')}", value, "at least 1")
+        allowed = f"false without '{CONTROLLED}' among --agents"
+        require(not self.discards or CONTROLLED in self.agents, "--discards", "true", allowed)
+        require(float(self.frames).is_integer(), "--frames", self.frames, "a whole number")
+        for agent in self.agents:
+            made = settings(self, self.games[0], agent, 0)
+            made.check()
+            least = REPEAT * steps_to_learning(made)
+            allowed = f"at least {least}, for '{agent}' to learn anything in this profile"
+            require(self.frames >= least, "--frames", f"{self.frames:.0f}", allowed)
+
+
+SCALES = {
+    "smoke": Axes(
+        frames=2e4, profile="two-cores", score_episodes=16, games=("ms_pacman",), seeds=1, budget=3,
+        max_frames=400,
+    ),
+    "small": Axes(
+        frames=4e6, profile="accelerator", score_episodes=256, agents=(CONTROLLED, SAVE)
+    ),
+    # The paper does not say how many frames; runs of R2D2 have of the order of 1e10.
+    "paper": Axes(frames=1e10, profile="paper", score_episodes=20_000),
+}  # fmt: skip
+
+
+def settings(axes: Axes, game: str, agent: str, seed: int) -> Any:
+    """The training settings of one run."""
+    from save_rl.training.settings import TrainSettings
+
+    unchanged = axes.profile == "paper" and agent == BASELINE
+    lanes, r2d2 = PAPER_BASELINE if unchanged else PROFILES[axes.profile]
+    return TrainSettings(
+        env=f"atari/{game}",
+        env_options={"max_frames": axes.max_frames},
+        agent=agent,
+        episodes=ANY_NUMBER,
+        steps=int(axes.frames) // REPEAT,
+        budget=axes.budget,
+        seeds=(seed,),
+        lanes=lanes if axes.lanes is None else axes.lanes,
+        r2d2=replace(r2d2, discards=axes.discards and agent == CONTROLLED),
+    )
+
+
+def steps_to_learning(made: Any) -> int:
+    """Agent steps after which the replay of a run holds enough to learn, if no episode ends.
+
+    A lane has its first sequence after `train` steps, and another one every `period`.
+    """
+    cut, minimum = made.r2d2.sequences, made.r2d2.replay.minimum
+    return cut.period * minimum + (cut.train - cut.period) * made.lanes
+
+
+def last_episodes(metrics: Metrics, wanted: int) -> tuple[float, int]:
+    """The mean return of the last `wanted` training episodes, and how many they are.
+
+    All of them if there are fewer; nan if there is none. A line of metrics has the mean of the
+    episodes that ended since the one before. Where only some of them are wanted, it stands for
+    these.
+    """
+    total, count = 0.0, 0
+    lines = [{"episodes": 0.0}, *metrics]
+    for before, line in reversed(list(pairwise(lines))):
+        ended = min(int(line["episodes"] - before["episodes"]), wanted - count)
+        if ended > 0:
+            total, count = total + ended * line["return_mean"], count + ended
+    return total / count if count else float("nan"), count
+
+
+def run_rows(conditions: Row, metrics: Metrics, wanted: int) -> list[Row]:
+    """Long-form rows of one run: its learning curve, its score, and how it went.
+
+    conditions: experiment, agent, seed and game. wanted: episodes of a score.
+    """
+
+    def row(line: dict[str, float], metric: str, value: float) -> Row:
+        frames = REPEAT * int(line["env_steps"])
+        return {**conditions, "frames": frames, "metric": metric, "value": value}
+
+    curve = [(int(line["env_steps"]), line) for line in metrics if "return_mean" in line]
+    rows = [row(at, "train_reward", at["return_mean"]) for _, at in thin(curve, CURVE_POINTS)]
+    first, last = metrics[0], metrics[-1]
+    score, count = last_episodes(metrics, wanted)
+    if count:
+        rows.append(row(last, "score", score))
+    rows += [row(last, "score_episodes", count), row(last, "episodes", int(last["episodes"]))]
+    steps = np.diff([line["env_steps"] for line in metrics], prepend=0)
+    for name in ("explored", "changed"):
+        rows.append(row(last, name, float(np.average([at[name] for at in metrics], weights=steps))))
+    if last["time_s"] > first["time_s"]:
+        speed = (last["env_steps"] - first["env_steps"]) / (last["time_s"] - first["time_s"])
+        rows.append(row(last, "steps_per_second", speed))
+    return rows
+
+
+def mean_scores(rows: Sequence[Row], games: Sequence[str]) -> Scores:
+    """Means over seeds by game and agent; what has no score is left out."""
+    scores = select(rows, metric="score")
+    return {
+        game: {
+            agent: float(found.mean())
+            for agent in (BASELINE, CONTROLLED, SAVE)
+            if (found := values(scores, game=game, agent=agent)).size
+        }
+        for game in games
+    }
+
+
+def _about(axes: Axes) -> str:
+    """What scores are."""
+    seeds = f"{axes.seeds} seed{'s' * (axes.seeds > 1)}"
+    cut = f" Episodes were cut after {axes.max_frames:,} frames." * (axes.max_frames < MAX_FRAMES)
+    return (
+        f"Means over {seeds}, of the last {axes.score_episodes:,} training episodes of each, after "
+        f"{axes.frames:,.0f} frames.{cut}"
+    )
+
+
+def make_cells(axes: Axes, out: Path) -> list[Cell]:
+    """All runs. Seeds outermost: what there is when a reproduction is stopped compares all agents.
+
+    There are no tests: the paper's scores are those of training.
+    """
+    return [
+        Cell(
+            f"{game}, {agent}, seed {seed}",
+            out / "runs" / game / f"{agent}-{seed}",
+            settings(axes, game, agent, seed),
+            (),
+        )
+        for seed, game, agent in product(range(axes.seeds), axes.games, axes.agents)
+    ]
+
+
+def run(
+    scale: str,
+    overrides: dict[str, Any],
+    out: Path,
+    resume: bool,
+    command: str,
+    device: str,
+    workers: int = -1,
+    jobs: int = 1,
+) -> list[Any]:
+    """Train everything, write the files; returns the claims."""
+    from save_rl.envs.atari.emulator import find_game
+    from save_rl.report.claims import write_claims
+    from save_rl.report.games import change_figure, game_curves
+
+    check_scale(scale)
+    axes, places = replace(SCALES[scale], **overrides), Places(device, workers, jobs)
+    axes = replace(axes, games=tuple(find_game(game, "--games") for game in axes.games))
+    chosen = begin(NAME, axes, out, resume, places, [f"atari/{game}" for game in axes.games])
+    started = time.monotonic()
+
+    def rows_of(cell: Cell, metrics: Metrics, _: dict[str, Tests]) -> list[Row]:
+        made = cell.settings
+        conditions: Row = {
+            "experiment": NAME, "agent": made.agent, "seed": made.seeds[0],
+            "game": made.env.removeprefix("atari/"),
+        }  # fmt: skip
+        return run_rows(conditions, metrics, axes.score_episodes)
+
+    rows = run_cells(make_cells(axes, out), rows_of, out, places)
+    scores = mean_scores(rows, axes.games)
+    changes, published = (
+        {level(game): found for game in table if (found := change(table[game])) is not None}
+        for table in (scores, PUBLISHED)
+    )
+    label = "Change of score of SAVE over controlled R2D2 (%)"
+    change_figure(changes, out / "figure.png", x_label=label, published=published)
+    game_curves(rows, out / "curves.png", {game: level(game) for game in axes.games})
+    write_tables(out, scores, f"{_about(axes)} {shortfall(rows, axes.score_episodes)}".strip())
+    claims = atari_claims(rows, axes.budget, axes.score_episodes)
+    write_claims(out / "claims.json", claims)
+    write_provenance(out, command, chosen.device_kind, started)
+    return claims
