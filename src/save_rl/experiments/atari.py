@@ -145,9 +145,10 @@ def settings(axes: Axes, game: str, agent: str, seed: int) -> Any:
 
 
 def steps_to_learning(made: Any) -> int:
-    """Agent steps after which the replay of a run holds enough to learn, if no episode ends.
+    """Agent steps before which the replay of a run can't hold enough to learn.
 
-    A lane has its first sequence after `train` steps, and another one every `period`.
+    A lane has its first sequence after `train` steps, and another one every `period` until its
+    episode ends.
     """
     cut, minimum = made.r2d2.sequences, made.r2d2.replay.minimum
     return cut.period * minimum + (cut.train - cut.period) * made.lanes

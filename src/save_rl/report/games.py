@@ -54,6 +54,8 @@ def change_figure(
     else:
         say_empty(axes)
     axes.set_yticks(range(len(names)), names)
+    room = 0.6 + max(0, 3 - len(names)) / 2  # no bar is thicker than that of one in three
+    axes.set_ylim(-room, len(names) - 1 + room)
     axes.set_xlabel(x_label, fontsize=LARGE)
     _scale_to([*changes.values(), *known.values()], axes)
     clean(axes)

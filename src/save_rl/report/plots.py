@@ -89,7 +89,7 @@ def draw_curves(
     middle: np.mean for means.
     """
     for agent, look in reversed(agents.items()):  # the first on top
-        at, curves = common_curves(select(rows, agent=agent), over)
+        at, curves = common_curves(select(rows, agent=agent), over, log_x=log_x)
         if at.size == 0:
             continue
         _line(axes, at, middle(curves, axis=0), look, markers=at.size == 1)
@@ -105,19 +105,22 @@ def draw_curves(
     clean(axes)
 
 
-def common_curves(rows: Sequence[Row], over: str = "episodes") -> tuple[np.ndarray, np.ndarray]:
+def common_curves(
+    rows: Sequence[Row], over: str = "episodes", *, log_x: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
     """The seeds' curves of one agent on the episodes that all of them cover.
 
     Returns log-spaced episodes (P,) and values (seeds, P), interpolated over log episodes as the
     picture shows them. A test before the first episode has no place there and is left out.
     over: another condition that takes the place of episodes.
     """
-    curves = [(np.log(at), values) for at, values in seed_curves(rows, over)]
+    to_axis, to_episodes = (np.log, np.exp) if log_x else (np.asarray, np.asarray)
+    curves = [(to_axis(at), values) for at, values in seed_curves(rows, over)]
     if not curves:
         return np.empty(0), np.empty((0, 0))
     first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     grid = np.linspace(first, last, GRID_POINTS) if first < last else np.array([first])
-    return np.exp(grid), np.stack([np.interp(grid, x, y) for x, y in curves])
+    return to_episodes(grid), np.stack([np.interp(grid, x, y) for x, y in curves])
 
 
 def curve_figure(

@@ -1,0 +1,81 @@
+"""Figures of many games are valid, repeatable, and show every number they are given."""
+
+from functools import partial
+
+import pytest
+
+from save_rl.report.games import change_figure, game_curves
+
+CHANGES = {"Alien": 20.0, "Frostbite": -30.0, "Hero": 0.0}
+PUBLISHED = {"Alien": 191.9, "Frostbite": 80.0, "Zaxxon": 192.0}
+GAMES = ("alien", "beam_rider", "frostbite", "hero", "zaxxon")
+ROWS = [
+    {
+        "agent": agent, "seed": seed, "game": game, "frames": frames, "metric": "train_reward",
+        "value": 10.0 * place + seed + frames / 1e5,
+    }
+    for place, game in enumerate(GAMES)
+    for agent in ("r2d2-controlled", "r2d2-save")
+    for seed in range(3)
+    for frames in (100_000 + seed, 500_000, 900_000 + seed)
+]  # fmt: skip
+changes = partial(change_figure, x_label="Change (%)", published=PUBLISHED)
+panels = partial(game_curves, ROWS)
+FIGURES = {
+    "changes": partial(changes, CHANGES),
+    "far apart": partial(changes, CHANGES | {"Frostbite": 1734.4}),
+    "the paper far apart": partial(changes, CHANGES, published={"Alien": 1734.4}),
+    "below": partial(changes, {"Alien": -900.0}),
+    "nothing published": partial(changes, CHANGES, published={}),
+    "no changes": partial(changes, {}),
+    "one game": partial(panels, titles={"alien": "Alien"}),
+    "five games": partial(panels, titles=dict.fromkeys(GAMES, "Game")),
+    "a game without rows": partial(panels, titles={"alien": "Alien", "pong": "Pong"}),
+    "no rows": partial(game_curves, [], titles={"alien": "Alien"}),
+}
+
+
+def picture(draw, folder):
+    draw(path=folder / "figure.png")
+    return (folder / "figure.png").read_bytes()
+
+
+@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
+def test_a_figure_is_a_png_and_the_same_bytes_when_drawn_again(draw, tmp_path):
+    first = picture(draw, tmp_path)
+    assert first.startswith(b"\x89PNG\r\n\x1a\n")
+    assert first == picture(draw, tmp_path)
+
+
+def test_every_number_changes_the_bars(tmp_path):
+    before = picture(partial(changes, CHANGES), tmp_path)
+    for name in CHANGES:
+        moved = CHANGES | {name: CHANGES[name] + 5.0}
+        assert picture(partial(changes, moved), tmp_path) != before
+    other = partial(changes, CHANGES, published=PUBLISHED | {"Alien": 150.0})
+    assert picture(other, tmp_path) != before
+    same = partial(changes, CHANGES, published=PUBLISHED | {"Zaxxon": 5.0})  # which was not run
+    assert picture(same, tmp_path) == before
+
+
+def test_lines_are_means_between_the_worst_and_the_best(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(
+        "save_rl.report.plots._line", lambda axes, at, y, look, **_: drawn.append((look.label, y))
+    )
+    skewed = [r | {"value": 90.0} if r["seed"] == 2 else r | {"value": 0.0} for r in ROWS]
+    picture(partial(game_curves, skewed, titles={"hero": "Hero"}), tmp_path)
+    assert {label for label, _ in drawn} == {"R2D2, controlled", "R2D2 with SAVE"}
+    for _, line in drawn:
+        assert line == pytest.approx(30.0)  # the median is 0
+
+
+def test_every_number_changes_the_curves(tmp_path):
+    before = picture(partial(panels, titles=dict.fromkeys(GAMES, "Game")), tmp_path)
+    change = {"game": "zaxxon", "agent": "r2d2-save", "seed": 1, "frames": 500_000}
+    moved = [r | {"value": 49.0} if change.items() <= r.items() else r for r in ROWS]
+    assert moved != ROWS
+    assert (
+        picture(partial(game_curves, moved, titles=dict.fromkeys(GAMES, "Game")), tmp_path)
+        != before
+    )
