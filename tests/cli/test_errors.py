@@ -296,7 +296,7 @@ ATARI = {
     "reproduce atari --scale huge": (
         "--scale: 'huge' is not possible; it must be 'smoke', 'small' or 'paper'."
     ),
-    "reproduce atari --games pong --resume --out nowhere": (
+    "reproduce atari --games asterix --resume --out nowhere": (
         "--resume: 'nowhere' holds no experiment."
     ),
 }

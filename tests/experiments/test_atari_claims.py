@@ -145,6 +145,6 @@ def test_scale_is_always_said_and_few_episodes_are():
     assert few == (
         "At 4,000,000 frames; the paper does not give its number. Budget 3; the paper's is 10. "
         "In 15 of 15 runs fewer than 256 episodes ended, in one 40; their scores are means over "
-        "all of training."
+        "all that did, from the beginning on."
     )
     assert shortfall(rows(episodes=256), 256) == ""

@@ -100,7 +100,7 @@ def test_what_was_not_run_is_listed(tmp_path):
     scores = {"ms_pacman": {CONTROLLED: 200.0, SAVE: 300.0}, "pong": {CONTROLLED: -21.0}}
     write_tables(tmp_path, scores, "Made up.")
     others = [game for game in GAMES if game != "ms_pacman"]
-    said = f"Made up. Without a score: R2D2 (Baseline), {', '.join(others)}."
+    said = f"Made up. Without a score: Baseline (r2d2), {', '.join(others)}."
     assert said in (tmp_path / "table.md").read_text()
     measured, human, _ = tables(tmp_path)
     assert measured[1:] == [

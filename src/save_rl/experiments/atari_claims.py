@@ -102,7 +102,8 @@ def shortfall(rows: Sequence[Row], wanted: int) -> str:
         return ""
     return (
         f"In {(counts < wanted).sum()} of {len(counts)} runs fewer than {wanted:,} episodes ended, "
-        f"in one {counts.min():,.0f}; their scores are means over all of training."
+        f"in one {counts.min():,.0f}; their scores are means over all that did, from the "
+        "beginning on."
     )
 
 

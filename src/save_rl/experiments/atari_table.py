@@ -17,14 +17,13 @@ from save_rl.experiments.atari_scores import (
     level,
 )
 from save_rl.report.files import write_atomically
-from save_rl.report.palette import label
 
 
 def missing(scores: Scores) -> str:
     """A sentence that names the paper's agents and games without a score; '' if there are none."""
     agents = [agent for agent in COLUMNS if not any(agent in found for found in scores.values())]
     games = [game for game in GAMES if not scores.get(game)]
-    parts = [f"{label(agent)} ({COLUMNS[agent]})" for agent in agents] + games
+    parts = [f"{COLUMNS[agent]} ({agent})" for agent in agents] + games
     return f"Without a score: {', '.join(parts)}." if parts else ""
 
 
