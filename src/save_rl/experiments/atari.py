@@ -63,13 +63,14 @@ PROFILES = {
             network=NetworkSettings(profile="small"),
             sequences=SequenceSettings(burn_in=10, train=20, period=10),
             replay=ReplaySettings(capacity=1_000, minimum=50, batch=8),
+            refresh=40,
             target_period=100,
         ),
     ),
     "accelerator": Profile(
-        256, R2D2Settings(replay=ReplaySettings(capacity=25_000, minimum=1_250))
+        256, R2D2Settings(replay=ReplaySettings(capacity=25_000, minimum=1_250), refresh=40)
     ),
-    "paper": Profile(1024, R2D2Settings()),
+    "paper": Profile(1024, R2D2Settings(refresh=40)),
 }
 PAPER_BASELINE = Profile(256, R2D2Settings(refresh=400))  # R2D2 as it was
 
