@@ -112,6 +112,7 @@ def test_actors_of_r2d2_explore_as_the_lanes_of_one_machine(make):
     assert np.concatenate(own).tolist() == epsilon_ladder(lanes).tolist()
 
 
+@pytest.mark.slow
 def test_a_run_of_r2d2_goes_on_from_a_checkpoint(make):
     program = make(actors=2, changes=RECURRENT)
     state = program.snapshot(advance(program, program.begin(), 12))
@@ -154,3 +155,24 @@ def test_an_actor_that_is_killed_is_replaced(make):
     assert all(after - now <= 3 * LANES for now, after in pairwise(steps))
     assert program.crew.places[1].life == 1
     assert int(state[0].replay.added) == int(state[0].env_steps)
+
+
+def test_one_process_answers_all_actors(make):
+    program = make(actors=3, synchronous=True, inference="learner")
+    (seed,) = advance(program, program.begin(), 6)
+    assert int(seed.env_steps) == 12 * LANES
+    asked, batches = ray.get(program.crew._inference.counts.remote())
+    # Each asks for the roots and at most four times more, of one or two groups, in every step.
+    assert 3 * 12 * 3 <= asked <= 3 * 12 * 10
+    assert batches < asked
+
+
+def test_the_process_that_answers_can_be_lost(make):
+    said = []
+    program = make(warn=said.append, actors=2, inference="learner")
+    state = advance(program, program.begin(), 3)
+    ray.kill(program.crew._inference)
+    for number in range(3, 6):
+        state = program.advance(state, number * 2)
+    assert said[0] == "the process that answers the actors is gone; all begin anew"
+    assert int(state[0].replay.added) == int(state[0].env_steps) >= 12 * LANES - LANES

@@ -15,6 +15,7 @@ import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.learning.exploration import epsilon_ladder
+from save_rl.search.simulators import Evaluate
 from save_rl.training import host, r2d2
 from save_rl.training.run_directory import settings_from_json, versions
 from save_rl.training.settings import TrainSettings
@@ -87,10 +88,14 @@ class FrameLanes(_Own, r2d2.Program):
 
 
 class Actor:
-    """Acts when it is told to. `fetch` gets parameters by what stands for them in an order."""
+    """Acts when it is told to.
 
-    def __init__(self, fetch: Callable[[Any], Any]):
-        self._fetch, self._version = fetch, -1
+    fetch: gets parameters by what stands for them in an order. ask: asks a network that is
+    elsewhere, if it is; see `Evaluate`.
+    """
+
+    def __init__(self, fetch: Callable[[Any], Any], ask: Evaluate | None = None):
+        self._fetch, self._ask, self._version = fetch, ask, -1
         self._last: Any = None
         self._faults = 0
 
@@ -117,7 +122,7 @@ class Actor:
         """A step of all lanes. parameters: one thing that `fetch` takes."""
         lanes, seed = self._lanes, self._seed
         if order.version != self._version:
-            self._evaluate = lanes.acting(self._fetch(parameters[0]))
+            self._evaluate = self._ask or lanes.acting(self._fetch(parameters[0]))
             self._version = order.version
         lanes.level = order.level
         if self._last is not None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from save_rl.errors import MissingExtra, RunError
 from save_rl.training.cluster.actor import Actor, Order, Report, Task
+from save_rl.training.cluster.inference import Inference
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.run_directory import versions
 from save_rl.training.settings import TrainSettings
@@ -22,6 +23,7 @@ from save_rl.training.settings import TrainSettings
 try:
     import ray
     from ray import exceptions
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:
     raise MissingExtra(
         "--cluster needs Ray; install it with: pip install 'save-rl[cluster]'."
@@ -66,13 +68,15 @@ class _Place:
 class Crew:
     """Actors that share the lanes of a run.
 
-    said: is told when one of them is replaced.
+    said: is told when one of them is replaced. device: of the network, where it is not theirs.
     """
 
     def __init__(
-        self, settings: TrainSettings, cluster: ClusterSettings, said: Callable[[str], None]
-    ):
+        self, settings: TrainSettings, cluster: ClusterSettings, said: Callable[[str], None],
+        device: str = "cpu",
+    ):  # fmt: skip
         self._settings, self._cluster, self._said = settings, cluster, said
+        self._device, self._inference = device, None
         sizes = [len(part) for part in np.array_split(np.arange(settings.lanes), cluster.actors)]
         firsts = np.cumsum([0, *sizes])
         self.places = [
@@ -82,10 +86,13 @@ class Crew:
         self._level, self._cause = 0, ""
         self._parameters: Any = None
         self._actor: Any = ray.remote(Actor)
+        self._server: Any = ray.remote(Inference)
 
     def begin(self, level: int) -> None:
         """Start everybody; their first episodes are of this level."""
         self._level = level
+        if self._cluster.inference == "learner":
+            self._start_inference()
         for place in self.places:
             self._fill(place)
 
@@ -96,10 +103,41 @@ class Crew:
                 ray.kill(place.actor)
             place.actor, place.starting = None, None
             place.owed.clear()
+        if self._inference is not None:
+            ray.kill(self._inference)
+            self._inference = None
 
     def publish(self, leaves: list[Any]) -> None:
         """Put parameters where all nodes can get them."""
         self._parameters = ray.put([np.asarray(x) for x in leaves])
+        if self._inference is not None:
+            self._tell_inference()
+
+    def _start_inference(self) -> None:
+        """A process beside this one that answers all actors."""
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        gpus = 0.5 if self._device == "gpu" else 0  # the rest is the learner's
+        environment = {} if self._device == "gpu" else _ENVIRONMENT
+        self._inference = self._server.options(
+            num_cpus=0, num_gpus=gpus, max_concurrency=1000, scheduling_strategy=here,
+            runtime_env={"env_vars": environment},
+        ).remote(asdict(self._settings), self._device)  # fmt: skip
+        if self._parameters is not None:
+            self._tell_inference()
+
+    def _tell_inference(self) -> None:
+        assert self._inference is not None
+        try:
+            ray.get(self._inference.use.remote(self._parameters))
+        except exceptions.RayActorError as error:
+            self._restart_inference(error)
+
+    def _restart_inference(self, error: Exception) -> None:
+        """Another process that answers, and others that ask it: episodes in progress are lost."""
+        self._count_death(error)
+        self._said("the process that answers the actors is gone; all begin anew")
+        self.close()
+        self.begin(self._level)
 
     def together(self, order: Order) -> list[tuple[int, Report]]:
         """One step of everybody: the first lane and the report of each, in their order."""
@@ -138,7 +176,9 @@ class Crew:
         threads = {} if self._cluster.synchronous else _ONE_THREAD
         runtime = {"env_vars": _ENVIRONMENT | threads}
         options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": runtime}
-        place.actor = self._actor.options(**options).remote(ray.get)
+        server = self._inference
+        ask = None if server is None else _Question(server)
+        place.actor = self._actor.options(**options).remote(ray.get, ask)
         task = Task(
             asdict(self._settings), place.number, place.life, place.first, place.lanes,
             self._level,
@@ -176,6 +216,9 @@ class Crew:
             return place, None
         except exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None) or error
+            if self._inference is not None and isinstance(cause, exceptions.RayActorError):
+                self._restart_inference(cause)
+                return place, None
             where = f" on {place.where}" if place.where else ""
             raise RunError(f"--cluster: actor {place.number}{where}: {cause}") from error
         self._in_a_row = 0
@@ -200,11 +243,24 @@ class Crew:
 
     def _replace(self, place: _Place, error: Exception) -> None:
         """A new actor for a place; what the old one owed is lost, and its episodes."""
-        self.deaths += 1
-        self._in_a_row += 1
-        reason = str(error).strip().splitlines()[0]
-        if self._in_a_row >= _DEATHS_IN_A_ROW:
-            raise RunError(f"--cluster: actors keep dying; the last one: {reason}")
+        self._count_death(error)
         where = place.where or "before it was ready"
         self._said(f"actor {place.number} is gone, {where}; another one takes its place")
         self._fill(place)
+
+    def _count_death(self, error: Exception) -> None:
+        self.deaths += 1
+        self._in_a_row += 1
+        if self._in_a_row >= _DEATHS_IN_A_ROW:
+            reason = str(error).strip().splitlines()[0]
+            raise RunError(f"--cluster: processes keep dying; the last one: {reason}")
+
+
+class _Question:
+    """Asks the network that is elsewhere, from within an actor."""
+
+    def __init__(self, server: Any):
+        self._server = server
+
+    def __call__(self, observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return ray.get(self._server.evaluate.remote(observation, mask))

@@ -52,11 +52,18 @@ class _Rounds:
     ):
         require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number with --cluster")
         cluster.check(settings.lanes)
+        recurrent = get_agent(settings.agent).recurrent
+        require(
+            not recurrent or cluster.inference == "actors", "--cluster.inference",
+            repr(cluster.inference), f"'actors' for '{settings.agent}', whose lanes remember",
+        )  # fmt: skip
         lanes: Any = {"test_lanes": max(test_lanes, 1), "train": False}
         parent: Any = super()
         parent.__init__(settings, simulators, *arguments, **lanes, warn=warn, **places)
         self.cluster = cluster
-        self.crew = Crew(settings, cluster, warn or (lambda text: None))
+        (device,) = jnp.zeros(()).devices()
+        kind = "gpu" if device.platform == "gpu" else "cpu"
+        self.crew = Crew(settings, cluster, warn or (lambda text: None), kind)
         self._left = 0  # steps of lanes that are missing from the round that has begun
         self._version = -1  # the round that the parameters of the actors are of
 

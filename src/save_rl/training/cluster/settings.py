@@ -1,6 +1,7 @@
 """What a run on a cluster can be told beside its training settings; light, for help pages."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from save_rl.errors import require
 
@@ -19,6 +20,10 @@ class ClusterSettings:
     synchronous: bool = False
     """Wait for every actor in every round; with one actor the run is that of one machine, bit for
     bit."""
+
+    inference: Literal["actors", "learner"] = "actors"
+    """Where searches ask the network: in every actor, on its core, or in one process beside the
+    learner, with its GPU, in batches of all actors."""
 
     def check(self, lanes: int) -> None:
         """Refuse impossible settings before any work."""

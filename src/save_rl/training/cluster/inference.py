@@ -1,0 +1,82 @@
+"""The network of all actors in one process, with the learner's GPU if it has one.
+
+What actors ask at about the same time is answered as one batch.
+"""
+
+import asyncio
+from typing import Any
+
+import jax
+import numpy as np
+
+from save_rl.training import host
+from save_rl.training.run_directory import settings_from_json
+
+_GATHER = 5e-4  # seconds in which the others may ask as well
+
+
+class Inference:
+    """Answers actors; its methods may be called at the same time.
+
+    settings: of the run, in plain values. device: see `select_device`.
+    """
+
+    def __init__(self, settings: dict[str, Any], device: str):
+        from save_rl.envs import make_all
+        from save_rl.training.devices import compiler_options, select_device
+
+        made, self._device = settings_from_json(settings), select_device(device)
+        envs = make_all(made.env, made.seeds, **made.env_options)
+        with jax.default_device(self._device):
+            self._program = host.Program(
+                made, envs, train=False, test_lanes=1, options=compiler_options(self._device)
+            )
+        self._waiting: list[tuple[Any, np.ndarray, asyncio.Future[Any]]] = []
+        self._working: asyncio.Task[None] | None = None
+        self.asked = self.batches = 0
+
+    async def use(self, leaves: list[Any]) -> None:
+        """Answer with these parameters from now on."""
+        with jax.default_device(self._device):
+            self._evaluate = self._program.acting(leaves)
+
+    async def evaluate(self, observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What an actor's states are worth, see `search.simulators.Evaluate`."""
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting.append((observation, mask, answer))
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+        return await answer
+
+    async def counts(self) -> tuple[int, int]:
+        """How often actors have asked, and how many batches that made."""
+        return self.asked, self.batches
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(_GATHER)
+            asked, self._waiting = self._waiting, []
+            self.asked, self.batches = self.asked + len(asked), self.batches + 1
+            try:
+                answers = self._answer(asked)
+            except Exception as error:  # whoever asked is told
+                answers = [error] * len(asked)
+            for (_, _, future), answer in zip(asked, answers, strict=True):
+                if future.cancelled():
+                    continue
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+        self._working = None
+
+    def _answer(self, asked: list[Any]) -> list[Any]:
+        observation = jax.tree.map(lambda *x: np.concatenate(x), *(one[0] for one in asked))
+        mask = np.concatenate([one[1] for one in asked])
+        with jax.default_device(self._device):
+            prior, value = self._evaluate(observation, mask)
+        ends = np.cumsum([len(one[1]) for one in asked])
+        starts = [0, *ends[:-1]]
+        return [
+            (np.array(prior[a:b]), np.array(value[a:b])) for a, b in zip(starts, ends, strict=True)
+        ]
