@@ -167,6 +167,7 @@ def test_one_process_answers_all_actors(make):
     assert batches < asked
 
 
+@pytest.mark.slow
 def test_the_process_that_answers_can_be_lost(make):
     said = []
     program = make(warn=said.append, actors=2, inference="learner")
