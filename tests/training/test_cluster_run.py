@@ -41,15 +41,23 @@ SETTINGS = [
 
 
 @contextmanager
-def private_ray():
-    """Ray's files in a folder of our own, with a short name, and a token of our own."""
+def private_ray(token=True):
+    """Ray's files in a folder of our own, with a short name, and its token too.
+
+    Without `token`, Ray makes one when a cluster is started.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("RAY_AUTH_MODE", "token")
-        patch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
+        patch.setenv("HOME", folder)
+        patch.delenv("RAY_AUTH_MODE", raising=False)
+        patch.delenv("RAY_AUTH_TOKEN", raising=False)
+        patch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+        if token:
+            patch.setenv("RAY_AUTH_MODE", "token")
+            patch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
         patch.setenv("PYTHONPATH", str(ROOT / "src"))
         patch.delenv("RAY_ADDRESS", raising=False)
         yield
@@ -169,7 +177,7 @@ def test_an_environment_that_is_missing_on_a_node_is_named_with_it(cluster, tmp_
 def test_a_driver_may_leave_and_come_back_and_ends_what_it_began(tmp_path):
     out = tmp_path / "run"
     asked = ["--cluster", "auto", "--episodes", 100_000, "--out", out]
-    with private_ray():
+    with private_ray(token=False):
         driver = start(*asked)
         wait_for(lambda: newest(out) >= 2, driver)
         (ray_process,) = [pid for pid, name in descendants(driver.pid).items() if "start" in name]

@@ -37,12 +37,14 @@ def running_cluster() -> str | None:
 def start_cluster() -> tuple[str, int]:
     """Start a cluster on this machine; its address, and the process to end it with.
 
-    It does not end with this process. Others need its token, which Ray keeps for this user.
+    It does not end with this process. Whoever joins it needs a token, which Ray keeps for this
+    user, and finds by itself with the address 'auto'.
     """
     if "RAY_AUTH_MODE" not in os.environ:
-        os.environ["RAY_AUTH_MODE"] = "token"
         quiet = subprocess.DEVNULL  # it prints the token
-        subprocess.run([*_RAY, "get-auth-token", "--generate"], stdout=quiet, stderr=quiet)
+        asked = [*_RAY, "get-auth-token", "--generate"]
+        if subprocess.run(asked, stdout=quiet, stderr=quiet).returncode:
+            raise RunError("--cluster: Ray could not make a token for a cluster on this machine.")
     ports = [_free_port() for _ in range(2)]
     chosen = [f"--port={ports[0]}", f"--dashboard-port={ports[1]}"]
     with tempfile.TemporaryFile("w+") as log:
@@ -63,6 +65,11 @@ def start_cluster() -> tuple[str, int]:
             end_cluster(process.pid)
             raise
     return f"127.0.0.1:{ports[0]}", process.pid
+
+
+def same_port(one: str, other: str) -> bool:
+    """Whether two addresses of this machine are the same."""
+    return one.rpartition(":")[2] == other.rpartition(":")[2]
 
 
 def end_cluster(process: int) -> None:

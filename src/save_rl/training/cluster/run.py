@@ -21,7 +21,13 @@ from save_rl.errors import InputError, Interrupted, RunError, require
 from save_rl.training import loop
 from save_rl.training.cluster import crew, learner
 from save_rl.training.cluster.display import Display
-from save_rl.training.cluster.here import answers, end_cluster, running_cluster, start_cluster
+from save_rl.training.cluster.here import (
+    answers,
+    end_cluster,
+    running_cluster,
+    same_port,
+    start_cluster,
+)
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.interrupt import StopOnSignal
 from save_rl.training.run_directory import RunDirectory, settings_from_json
@@ -123,14 +129,12 @@ def _check(
 
 def _connect(address: str, mine: list[int]) -> None:
     """Connect to a cluster; one that is started for this becomes `mine`."""
-    asked = address
+    expected = address
     if address == "auto":
-        there = running_cluster()
-        if there is None:
-            address, process = start_cluster()
+        expected = running_cluster() or ""
+        if not expected:
+            expected, process = start_cluster()
             mine.append(process)
-        elif os.environ.get("RAY_ADDRESS"):
-            address = there
     elif not answers(address):
         raise InputError(
             f"--cluster: nobody answers at '{address}'; start a cluster there with ray start "
@@ -141,12 +145,20 @@ def _connect(address: str, mine: list[int]) -> None:
             address=address, namespace=learner.NAMESPACE, log_to_driver=False,
             logging_level=logging.ERROR,
         )  # fmt: skip
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[-1]
-        raise RunError(f"--cluster: can't join the cluster at '{asked}'; {reason}") from error
+    except (ConnectionError, RuntimeError, ValueError, crew.exceptions.RayError) as error:
+        said = str(error.__cause__ or error).strip()
+        reason = said.splitlines()[-1]
+        if isinstance(error, crew.exceptions.AuthenticationError) or "AuthToken" in said:
+            reason = "it asks for a token, see Ray's RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH."
+        raise RunError(f"--cluster: can't join the cluster at '{expected}'; {reason}") from error
+    found = context.address_info["gcs_address"]
+    if not same_port(found, expected):
+        raise RunError(
+            f"--cluster: there are several clusters on this machine, '{found}' and '{expected}'; "
+            "say which one."
+        )
     board = context.dashboard_url
     where = f"http://{board}" if board else "not installed; pip install 'ray[default]' brings it"
-    found = context.address_info["gcs_address"]
     print(f"cluster at {found}; Ray's dashboard: {where}", file=sys.stderr, flush=True)
 
 
@@ -158,7 +170,7 @@ def _find(out: Path) -> Any:
         return None
     status = _ask(found, 0)
     if status is not None and status.outcome is not None:  # over, and nobody was there
-        _end(found)
+        _end(found, out)
         return None
     return found
 
@@ -240,9 +252,20 @@ def _ask(found: Any, heard: int) -> learner.Status | None:
         return None
 
 
-def _end(found: Any) -> None:
-    """End a learner; its actors end with it."""
+def _end(found: Any, out: Path) -> None:
+    """End a learner; its actors end with it. Waits until its name is free."""
     ray.kill(found)
+    began = time.monotonic()
+    while _exists(out) and time.monotonic() - began < _PATIENCE:
+        time.sleep(0.05)
+
+
+def _exists(out: Path) -> bool:
+    try:
+        ray.get_actor(learner.learner_name(out), learner.NAMESPACE)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_same(job: learner.Job, settings: TrainSettings, cluster: ClusterSettings) -> None:
@@ -285,22 +308,20 @@ def _follow(
                     display.say(f"warning: {text}")
                 display.update(status.done, status.note, status.figures)
                 if status.outcome is not None:
-                    _end(found)
+                    _end(found, out)
                     return status.outcome, status.job.started
                 if stop.code is not None:
                     found.stop.remote(stop.code)
             time.sleep(_EVERY)
     except (KeyboardInterrupt, SystemExit):  # asked twice
-        _end(found)
+        _end(found, out)
         raise
 
 
 def _check_alive(out: Path, answered: float) -> None:
     """Give up on a learner that is gone for good, or does not answer for too long."""
-    try:
-        ray.get_actor(learner.learner_name(out), learner.NAMESPACE)
-    except ValueError:
-        raise RunError(f"--cluster: the learner of '{out}' is gone; go on with --resume.") from None
+    if not _exists(out):
+        raise RunError(f"--cluster: the learner of '{out}' is gone; go on with --resume.")
     if time.monotonic() - answered > _PATIENCE:
         raise RunError(
             f"--cluster: the learner of '{out}' has not answered for {_PATIENCE:.0f} s; the "
