@@ -430,6 +430,48 @@ BEFORE_ANY_WORK = {
         "--episodes: 3000000000 is not possible; it must be at most 2147483647."
     ),
 }
+POLE = "train gym/CartPole-v1"
+CLUSTERS = {
+    "train --cluster.actors 3": (
+        "--cluster.actors: 3 is not possible; it must be left out without --cluster."
+    ),
+    "train --cluster.synchronous": (
+        "--cluster.synchronous: True is not possible; it must be left out without --cluster."
+    ),
+    "train --cluster auto": (
+        "--cluster: 'tightrope' is written in JAX and trains on one device; leave --cluster out."
+    ),
+    "train --cluster auto --agent r2d2 atari/MsPacman": (
+        "--cluster: 'r2d2' can't be trained on a cluster; leave it out."
+    ),
+    f"{POLE} --cluster here": (
+        "--cluster: 'here' is not possible; it must be 'auto', or HOST:PORT as ray start prints it."
+    ),
+    f"{POLE} --cluster ray://127.0.0.1:10001": (
+        "--cluster: 'ray://127.0.0.1:10001' is not possible; it must be 'auto', or HOST:PORT as "
+        "ray start prints it."
+    ),
+    f"{POLE} --cluster 127.0.0.1:1": (
+        "--cluster: nobody answers at '127.0.0.1:1'; start a cluster there with ray start --head, "
+        "or use --cluster auto."
+    ),
+    f"{POLE} --cluster auto --seed 0 1": (
+        "--seed: (0, 1) is not possible; it must be one number with --cluster."
+    ),
+    f"{POLE} --cluster auto --cluster.actors 65": (
+        "--cluster.actors: 65 is not possible; it must be between 1 and --lanes (64), as every "
+        "actor has one at least."
+    ),
+    f"{POLE} --cluster auto --cluster.refresh 0": (
+        "--cluster.refresh: 0 is not possible; it must be 1 or more."
+    ),
+    f"{POLE} --cluster auto --step-timeout 3": (
+        "--step-timeout: 3.0 is not possible; it must be 0 with --cluster."
+    ),
+    f"{POLE} --cluster auto --resume --out nowhere": (
+        "--resume: 'nowhere' holds no run (config.json is missing)."
+    ),
+}
 SENTENCES = (
     NAMES
     | NUMBERS
@@ -438,6 +480,7 @@ SENTENCES = (
     | ATARI
     | FOLDERS_AND_DEVICES
     | BEFORE_ANY_WORK
+    | CLUSTERS
 )
 
 
@@ -572,3 +615,14 @@ def test_a_full_disk_leaves_no_half_written_file(answer, tmp_path, monkeypatch, 
     monkeypatch.setattr(os, "fsync", full)
     assert answer(f"{command} --out new") == (1, "can't write or read: No space left on device.")
     assert contents(tmp_path) == {tmp_path / "new": False}
+
+
+def test_a_cluster_without_ray_names_the_extra(answer, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("save_rl.training.cluster")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert answer(f"{POLE} --cluster auto") == (
+        2,
+        "--cluster needs Ray; install it with: pip install 'save-rl[cluster]'.",
+    )
+    assert contents(tmp_path) == {}

@@ -18,9 +18,10 @@ from save_rl.learning.r2d2_settings import (
     ReplaySettings,
     SequenceSettings,
 )
+from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.settings import TrainSettings
 
-HEAVY = ("jax", "numba", "matplotlib", "scipy", "gymnasium")
+HEAVY = ("jax", "numba", "matplotlib", "scipy", "gymnasium", "ray")
 # The classes behind a command line, and the names of those fields that it calls otherwise.
 PAGES = {
     "train": (
@@ -30,6 +31,7 @@ PAGES = {
         NetworkSettings,
         SequenceSettings,
         ReplaySettings,
+        ClusterSettings,
     ),
     "evaluate": (commands.Evaluate,),
     "reproduce tightrope-tabular": (reproduce.TightropeTabular,),
@@ -73,11 +75,13 @@ PREFIXES = {
     NetworkSettings: "r2d2.network.",
     SequenceSettings: "r2d2.sequences.",
     ReplaySettings: "r2d2.replay.",
+    ClusterSettings: "cluster.",
 }
 # `Train` has the options of the environment in its own field. Settings in a class of their own are
 # shown one by one.
 NOT_SHOWN = {
     (commands.Train, "settings"),
+    (commands.Train, "cluster_settings"),
     (TrainSettings, "env_options"),
     (TrainSettings, "r2d2"),
     (R2D2Settings, "network"),

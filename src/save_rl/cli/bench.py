@@ -37,9 +37,11 @@ class BenchTrain:
     """Print JSON instead of a table."""
     device: str = "auto"
     """auto, cpu or gpu."""
-    env: str = "tightrope"
+    env: str | None = None
     """tightrope, one of silhouette, connecting, covering, covering-hard, marble-run, or
-    atari/GAME."""
+    atari/GAME; default tightrope, and covering with --cluster."""
+    cluster: bool = False
+    """With one and with two actors on a Ray cluster that is started here for that."""
     seeds: tuple[int, ...] = (1,)
     """Numbers of seeds to train side by side, on Tightrope."""
     lanes: int = 64
@@ -56,10 +58,11 @@ class BenchTrain:
         from save_rl.errors import require, unknown_name
         from save_rl.training.devices import select_device
 
-        atari = self.env.startswith(ATARI)
-        if self.env not in ENVIRONMENTS and not atari:
+        env = self.env or ("covering" if self.cluster else "tightrope")
+        atari = env.startswith(ATARI)
+        if env not in ENVIRONMENTS and not atari:
             known = [*ENVIRONMENTS, f"{ATARI}GAME"]
-            raise unknown_name("environment to measure", self.env, known, "--env")
+            raise unknown_name("environment to measure", env, known, "--env")
         require(atari or not self.small, "--small", "true", f"left out without {ATARI}GAME")
         require(bool(self.seeds) and min(self.seeds) > 0, "--seeds", self.seeds, "at least 1 each")
         require(self.seconds > 0, "--seconds", self.seconds, "above 0")
@@ -67,20 +70,22 @@ class BenchTrain:
         import jax
 
         with jax.default_device(chosen):
-            if self.env == "tightrope":
+            if self.cluster:
+                from save_rl.bench.cluster import bench_cluster
+
+                report = bench_cluster(env, chosen, self.lanes, self.seconds)
+            elif env == "tightrope":
                 from save_rl.bench.train import bench_train
 
                 report = bench_train(chosen, self.seeds)
             elif atari:
                 from save_rl.bench.r2d2 import bench_r2d2
 
-                report = bench_r2d2(
-                    self.env, chosen, self.lanes, self.workers, self.seconds, self.small
-                )
+                report = bench_r2d2(env, chosen, self.lanes, self.workers, self.seconds, self.small)
             else:
                 from save_rl.bench.construction import bench_host_train
 
-                report = bench_host_train(self.env, chosen, self.lanes, self.workers, self.seconds)
+                report = bench_host_train(env, chosen, self.lanes, self.workers, self.seconds)
         _print_bench(report, self.json)
 
 
@@ -150,6 +155,9 @@ def _print_bench(report: dict[str, Any], as_json: bool) -> None:
     for label in flat[0]:
         table.add_row(label, *(cells.get(label, "") for cells in flat))
     Console().print(table)
+    if "gain_of_a_second_actor" in report:
+        print(f"a second actor gains {report['gain_of_a_second_actor']}x; computed from that:")
+        _print_bench({"device": "many actors", "cases": report["computed_for_many_actors"]}, False)
     for name in ("graph_network", "graph_network_mixed_precision"):
         graphs = report.get(name)
         if not graphs:

@@ -4,7 +4,7 @@ import contextlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -14,8 +14,9 @@ from save_rl.api import default_out
 from save_rl.cli.bench import Bench
 from save_rl.cli.reproduce import Reproduce
 from save_rl.envs import SEED_IS_NO_OPTION
-from save_rl.errors import InputError
-from save_rl.training.settings import TrainSettings
+from save_rl.errors import InputError, require
+from save_rl.training.cluster.settings import ClusterSettings
+from save_rl.training.settings import TrainSettings, named_options
 
 
 class Command(Protocol):
@@ -58,22 +59,37 @@ class Train:
     checkpoint_seconds: float = 60.0
     """Seconds between checkpoints, or more, so that they take a tenth of the time at most; 0 for
     one after every chunk."""
+    cluster: str | None = None
+    """Train on a Ray cluster: its address, as ray start prints it; or auto, for the one that this
+    machine is part of, or a new one on this machine."""
+    cluster_settings: Annotated[ClusterSettings, tyro.conf.arg(name="cluster")] = field(
+        default_factory=ClusterSettings
+    )
 
     def run(self) -> None:
-        from dataclasses import replace
-
-        from save_rl.training.loop import train
-
         settings = replace(self.settings, env_options=read_options(self.env_options))
         settings.check()
         out = self.out or default_out(settings)
-        result = train(
-            settings, out, resume=self.resume, device=self.device, workers=self.workers,
-            step_timeout=self.step_timeout, checkpoint_seconds=self.checkpoint_seconds,
-        )  # fmt: skip
-        rewards = [row["return_mean"] for row in result.metrics if "return_mean" in row]
+        options: dict[str, Any] = {
+            "resume": self.resume, "device": self.device, "workers": self.workers,
+            "step_timeout": self.step_timeout, "checkpoint_seconds": self.checkpoint_seconds,
+        }  # fmt: skip
+        if self.cluster is None:
+            usual = dict(named_options(ClusterSettings(), "--cluster."))
+            for option, value in named_options(self.cluster_settings, "--cluster."):
+                require(value == usual[option], option, value, "left out without --cluster")
+            from save_rl.training.loop import train
+
+            metrics = train(settings, out, **options).metrics
+        else:
+            from save_rl.training.cluster.run import train_on_cluster
+
+            metrics = train_on_cluster(
+                settings, out, self.cluster_settings, self.cluster, **options
+            )
+        rewards = [row["return_mean"] for row in metrics if "return_mean" in row]
         reward = f"reward {rewards[-1]:.3f}" if rewards else "no reward yet"
-        print(f"{out}: {result.metrics[-1]['episodes']:,.0f} episodes, {reward}")
+        print(f"{out}: {metrics[-1]['episodes']:,.0f} episodes, {reward}")
 
 
 @dataclass(frozen=True)
@@ -138,7 +154,6 @@ class Demo:
     """Training episodes of each agent."""
 
     def run(self) -> None:
-        from save_rl.errors import require
         from save_rl.experiments.demo import run
 
         require(self.episodes > 0, "--episodes", self.episodes, "at least 1")
@@ -196,7 +211,6 @@ class Check:
         from rich.console import Console
 
         from save_rl.envs.check import check_named
-        from save_rl.errors import require
 
         require(self.seed >= 0, "--seed", self.seed, "0 or more")
         require(self.seconds > 0, "--seconds", self.seconds, "more than 0")

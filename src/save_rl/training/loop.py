@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from save_rl.errors import InputError, Interrupted, RunError, require
 from save_rl.report.plots import curve_figure
 from save_rl.training import checkpoint, host, r2d2
 from save_rl.training import device as device_loop
+from save_rl.training.counters import Counters
 from save_rl.training.devices import compiler_options, select_device
 from save_rl.training.interrupt import StopOnSignal
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import RunDirectory
 from save_rl.training.settings import TrainSettings
+from save_rl.types import Simulator
 
 Program = device_loop.Program | host.Program | r2d2.Program
 SAVING = 9  # times as long as a checkpoint takes, no other is begun
@@ -51,8 +53,12 @@ def is_log_point(chunk: int) -> bool:
 class _Run:
     """The moving parts of a run between chunks."""
 
-    def __init__(self, settings: TrainSettings, program: Program, folder: RunDirectory):
-        self.settings, self.program, self.folder = settings, program, folder
+    def __init__(
+        self, settings: TrainSettings, program: Program, folder: RunDirectory,
+        warn: Callable[[str], None],
+    ):  # fmt: skip
+        self.settings, self.program, self.folder, self._warn = settings, program, folder, warn
+        self.figures: dict[str, float] = {}  # for TensorBoard, beside the metrics
         self.state: Any = program.begin()
         self.chunks = 0
         self.before = 0.0  # seconds of earlier sittings
@@ -76,14 +82,14 @@ class _Run:
     def restore(self) -> None:
         """Go on from the newest checkpoint, or from the start if none was made."""
         template = self.program.template()
-        found = checkpoint.load_newest(self.folder.checkpoints, template, warn, "--resume")
+        found = checkpoint.load_newest(self.folder.checkpoints, template, self._warn, "--resume")
         self.folder.cut_metrics(found.manifest["metrics_bytes"] if found else None)
         if found:
             self.state = self.program.restore(found.state)
             self.chunks = found.manifest["number"]
             self.before = found.manifest["time_s"]
         params = self.program.params(template)
-        kept = checkpoint.load_newest(self.folder.best, params, warn, "--resume")
+        kept = checkpoint.load_newest(self.folder.best, params, self._warn, "--resume")
         if kept and kept.manifest["number"] <= self.chunks:
             self._best_params = list(kept.state)
             self._best = [(level, mean) for level, mean in kept.manifest["scores"]]
@@ -196,6 +202,7 @@ class _Run:
                     "explored": healthy.explored[i] / healthy.steps[i] if healthy else "",
                     "changed": healthy.changed[i] / healthy.steps[i] if healthy else "",
                     "seed": seed,
+                    **self.figures,
                 }
             )
         self.folder.write_metrics(rows)
@@ -249,9 +256,7 @@ def make_program(
     """
     require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
     require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
-    envs = make_all(settings.env, settings.seeds, **settings.env_options)
-    on_host = runs_on_host(envs[0], settings.env)
-    _check_frames(settings, envs[0], on_host, plays)
+    envs, on_host = environments(settings, plays)
     if not on_host:
         if plays is not None:
             raise InputError(
@@ -273,6 +278,16 @@ def make_program(
         test_lanes=test_lanes, train=train, warn=warn, options=compiler_options(target),
         plays=plays,
     )  # fmt: skip
+
+
+def environments(
+    settings: TrainSettings, plays: Agent | None = None
+) -> tuple[list[Simulator], bool]:
+    """An environment per seed, and whether they are simulators for Python; refuses wrong ones."""
+    envs = make_all(settings.env, settings.seeds, **settings.env_options)
+    on_host = runs_on_host(envs[0], settings.env)
+    _check_frames(settings, envs[0], on_host, plays)
+    return envs, on_host
 
 
 def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent | None) -> None:
@@ -297,6 +312,22 @@ def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent
         )
 
 
+@dataclass(frozen=True)
+class Overseer:
+    """Who looks after a run; by default, the person at this terminal.
+
+    make: what makes the program. stop: whether to stop. bar: is told how far the run has come.
+    watch: is told, after every chunk, the number of chunks and what has been counted; returns
+    numbers for TensorBoard. warn: is told what went wrong.
+    """
+
+    make: Callable[..., Program] = make_program
+    stop: StopOnSignal = field(default_factory=StopOnSignal)
+    bar: Progress | None = None
+    watch: Callable[[int, Counters], dict[str, float]] | None = None
+    warn: Callable[[str], None] = warn
+
+
 def train(
     settings: TrainSettings,
     out: Path,
@@ -308,15 +339,17 @@ def train(
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
     label: str | None = None,
+    overseer: Overseer | None = None,
 ) -> TrainResult:
     """Train all seeds of `settings` and leave a run directory in `out`.
 
     workers, step_timeout: for simulators written in Python, see `make_program`.
     """
     settings.check()
+    seen = overseer or Overseer()
     target = select_device(device)
-    with jax.default_device(target), StopOnSignal() as stop, ExitStack() as stack:
-        program = make_program(
+    with jax.default_device(target), seen.stop as stop, ExitStack() as stack:
+        program = seen.make(
             settings, target, workers=workers, step_timeout=step_timeout,
             test_lanes=min(settings.test_episodes, settings.lanes),
         )  # fmt: skip
@@ -324,7 +357,7 @@ def train(
         open_run = RunDirectory.resume if resume else RunDirectory.create
         folder = open_run(out, settings, str(target))
         stack.callback(folder.close)
-        run = _Run(settings, program, folder)
+        run = _Run(settings, program, folder, seen.warn)
         if resume:
             run.restore()
         elif checkpoint_seconds > 0:
@@ -332,12 +365,14 @@ def train(
         latest: dict[int, dict[str, Any]] = {}  # the last line of metrics of each seed
         clock = counted = None  # set after the first chunk, which compiles
         goal = (settings.steps, "steps") if settings.steps else (settings.episodes, "episodes")
-        with Progress(label or settings.agent, *goal, progress) as bar:
+        with seen.bar or Progress(label or settings.agent, *goal, progress) as bar:
             while not run.finished():
                 if stop.code is not None:
                     run.save()
                     raise Interrupted(f"stopped; '{out}' is saved, go on with --resume.", stop.code)
                 run.chunk()
+                if seen.watch is not None:
+                    run.figures = seen.watch(run.chunks, program.counters(run.state))
                 if is_log_point(run.chunks) or run.finished():
                     latest |= {row["seed"]: row for row in run.log()}
                 run.save_if_due(checkpoint_seconds)

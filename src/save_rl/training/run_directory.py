@@ -89,6 +89,16 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
         """A new run; the folder must be absent or empty."""
+        cls.check_new(path)
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path)
+        run._write_config(settings, device)
+        write_atomically(run._metrics, ",".join(METRICS) + "\n")
+        return run
+
+    @staticmethod
+    def check_new(path: Path) -> None:
+        """Refuse a folder that can't become that of a new run."""
         if not is_empty(path):
             if (path / "config.json").exists():
                 raise InputError(
@@ -97,15 +107,20 @@ class RunDirectory:
                 )
             wrong = "is not empty" if path.is_dir() else "is not a folder"
             raise InputError(f"--out: '{path}' {wrong}; choose another folder.")
-        path.mkdir(parents=True, exist_ok=True)
-        run = cls(path)
-        run._write_config(settings, device)
-        write_atomically(run._metrics, ",".join(METRICS) + "\n")
-        return run
 
     @classmethod
     def resume(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
         """An existing run, which must have been started with the same settings."""
+        before = cls.check_old(path, settings)
+        run = cls(path)
+        run._find_columns()
+        if before != settings:
+            run._write_config(settings, device)
+        return run
+
+    @staticmethod
+    def check_old(path: Path, settings: TrainSettings) -> TrainSettings:
+        """Refuse to go on with a run that was started otherwise; returns how it was started."""
         before = read_settings(path, "--resume")
         for (option, old), (_, new) in zip(
             named_options(before), named_options(settings), strict=True
@@ -115,11 +130,7 @@ class RunDirectory:
                     f"--resume: '{path}' was started with {option} {old}, not {new}; "
                     "repeat its settings or choose another --out."
                 )
-        run = cls(path)
-        run._find_columns()
-        if before != settings:
-            run._write_config(settings, device)
-        return run
+        return before
 
     def _find_columns(self) -> None:
         if self._metrics.exists():

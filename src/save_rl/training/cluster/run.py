@@ -1,0 +1,329 @@
+"""A training run on a cluster as the one who asks for it sees it.
+
+Connects to the cluster, starts the learner or finds it again, shows how the run goes, and ends
+everything when it is over or was interrupted.
+"""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from save_rl.agents import get_agent
+from save_rl.errors import InputError, Interrupted, RunError, require
+from save_rl.training import loop
+from save_rl.training.cluster import crew, learner
+from save_rl.training.cluster.display import Display
+from save_rl.training.cluster.here import (
+    answers,
+    end_cluster,
+    running_cluster,
+    same_port,
+    start_cluster,
+)
+from save_rl.training.cluster.settings import ClusterSettings
+from save_rl.training.interrupt import StopOnSignal
+from save_rl.training.run_directory import RunDirectory, settings_from_json
+from save_rl.training.settings import TrainSettings, named_options
+
+ray = crew.ray
+_EVERY = 0.5  # seconds between two questions to the learner
+_PATIENCE = 120.0  # seconds for a learner to be there
+_ADDRESS = "'auto', or HOST:PORT as ray start prints it"
+
+
+def train_on_cluster(
+    settings: TrainSettings,
+    out: Path,
+    cluster: ClusterSettings,
+    address: str,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    workers: int = -1,
+    step_timeout: float = 0.0,
+    checkpoint_seconds: float = 60.0,
+    progress: bool = True,
+) -> list[dict[str, float]]:
+    """Train on the Ray cluster at `address`, and leave a run directory in `out`; its metrics.
+
+    A run of the same folder that goes on there is joined with `resume`.
+    """
+    _check(settings, cluster, address, device, workers, step_timeout)
+    if resume:
+        RunDirectory.check_old(out, settings)
+    else:
+        RunDirectory.check_new(out)
+    with ExitStack() as stack, StopOnSignal() as stop:
+        mine: list[int] = []  # clusters that end with this run
+        stack.callback(lambda: [end_cluster(process) for process in mine])
+        # Ray prints notes about processes that died; the learner says what matters.
+        stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+        _connect(address, mine)
+        stack.callback(ray.shutdown)
+        stop.__enter__()  # Ray has put a handler of its own for SIGTERM
+        found = _find(out)
+        if found is None:
+            variables = _variables()
+            _check_nodes(settings, variables)
+            chosen, graphics = _device(device)
+            job = learner.make_job(
+                settings, cluster, out, resume=resume, device=chosen, workers=workers,
+                checkpoint_seconds=checkpoint_seconds, started=mine[0] if mine else 0,
+            )  # fmt: skip
+            found = _start(job, variables, graphics)
+        elif not resume:
+            raise InputError(
+                f"--out: '{out}' is being trained on this cluster; add --resume to join."
+            )
+        with Display(settings.agent, *_goal(settings), progress) as display:
+            outcome, started = _follow(
+                found, out, stop, display, lambda job: _check_same(job, settings, cluster)
+            )
+        if started:
+            mine[:] = [started]
+    if outcome.kind == "stopped":
+        if not (out / "config.json").exists():
+            raise Interrupted("stopped before anything was written.", outcome.code)
+        raise Interrupted(f"stopped; '{out}' is saved, go on with --resume.", outcome.code)
+    if outcome.kind == "refused":
+        raise InputError(outcome.message)
+    if outcome.kind == "failed":
+        raise RunError(outcome.message)
+    return RunDirectory(out).read_metrics()
+
+
+def _goal(settings: TrainSettings) -> tuple[int, str]:
+    return (settings.steps, "steps") if settings.steps else (settings.episodes, "episodes")
+
+
+def _check(
+    settings: TrainSettings, cluster: ClusterSettings, address: str, device: str, workers: int,
+    step_timeout: float,
+) -> None:  # fmt: skip
+    """Refuse what can't be done, before anything is started."""
+    settings.check()
+    require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number with --cluster")
+    cluster.check(settings.lanes)
+    require(device in ("auto", "cpu", "gpu"), "--device", repr(device), "'auto', 'cpu' or 'gpu'")
+    require(workers >= -1, "--workers", workers, "-1 or 0 (no processes) or more")
+    require(step_timeout == 0, "--step-timeout", step_timeout, "0 with --cluster")
+    host, _, port = address.rpartition(":")
+    plain = bool(host) and port.isdigit() and "/" not in address
+    require(address == "auto" or plain, "--cluster", repr(address), _ADDRESS)
+    jax.config.update("jax_platforms", "cpu")  # devices are for the learner
+    learner.program_of(get_agent(settings.agent))
+    if not loop.environments(settings)[1]:
+        raise InputError(
+            f"--cluster: '{settings.env}' is written in JAX and trains on one device; leave "
+            "--cluster out."
+        )
+
+
+def _connect(address: str, mine: list[int]) -> None:
+    """Connect to a cluster; one that is started for this becomes `mine`."""
+    expected = address
+    if address == "auto":
+        expected = running_cluster() or ""
+        if not expected:
+            expected, process = start_cluster()
+            mine.append(process)
+    elif not answers(address):
+        raise InputError(
+            f"--cluster: nobody answers at '{address}'; start a cluster there with ray start "
+            "--head, or use --cluster auto."
+        )
+    try:
+        context: Any = ray.init(
+            address=address, namespace=learner.NAMESPACE, log_to_driver=False,
+            logging_level=logging.ERROR,
+        )  # fmt: skip
+    except (ConnectionError, RuntimeError, ValueError, crew.exceptions.RayError) as error:
+        said = str(error.__cause__ or error).strip()
+        reason = said.splitlines()[-1]
+        if isinstance(error, crew.exceptions.AuthenticationError) or "AuthToken" in said:
+            reason = "it asks for a token, see Ray's RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH."
+        raise RunError(f"--cluster: can't join the cluster at '{expected}'; {reason}") from error
+    found = context.address_info["gcs_address"]
+    if not same_port(found, expected):
+        raise RunError(
+            f"--cluster: there are several clusters on this machine, '{found}' and '{expected}'; "
+            "say which one."
+        )
+    board = context.dashboard_url
+    where = f"http://{board}" if board else "not installed; pip install 'ray[default]' brings it"
+    print(f"cluster at {found}; Ray's dashboard: {where}", file=sys.stderr, flush=True)
+
+
+def _find(out: Path) -> Any:
+    """The learner of a folder, if it is at work."""
+    try:
+        found = ray.get_actor(learner.learner_name(out), learner.NAMESPACE)
+    except ValueError:
+        return None
+    status = _ask(found, 0)
+    if status is not None and status.outcome is not None:  # over, and nobody was there
+        _end(found, out)
+        return None
+    return found
+
+
+def _variables() -> dict[str, str]:
+    """What processes of the cluster find modules with, as this one does."""
+    path = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {"PYTHONPATH": os.pathsep.join(x for x in dict.fromkeys(path) if x)}
+
+
+def _device(device: str) -> tuple[str, int]:
+    """The device of the learner, and how many GPUs it asks Ray for."""
+    mine = ray.get_runtime_context().get_node_id()
+    (node,) = (node for node in ray.nodes() if node["NodeID"] == mine)
+    has = node["Resources"].get("GPU", 0) >= 1
+    if device == "gpu" and not has:
+        raise InputError(
+            "--device: the cluster has no GPU on this machine; use --device cpu, or tell it with "
+            "ray start --num-gpus."
+        )
+    return ("cpu", 0) if device == "cpu" or not has else ("gpu", 1)
+
+
+def _on(node: str) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+
+
+def _problem(settings: dict[str, Any]) -> str:
+    """What is wrong with the environment where this runs."""
+    from save_rl.envs import make_all
+
+    chosen = settings_from_json(settings)
+    try:
+        make_all(chosen.env, chosen.seeds, **chosen.env_options)
+    except Exception as error:
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return ""
+
+
+def _check_nodes(settings: TrainSettings, variables: dict[str, str]) -> None:
+    """Refuse a cluster with a node that can act, and on which the environment can't be made."""
+    look: Any = ray.remote(_problem)
+    asked = {}
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get("CPU", 0) >= 1:
+            options = {"num_cpus": 0, "scheduling_strategy": _on(node["NodeID"]), "max_retries": 0}
+            environment = {"env_vars": {**variables, "JAX_PLATFORMS": "cpu"}}
+            task = look.options(**options, runtime_env=environment)
+            asked[node["NodeManagerAddress"], node["NodeID"][:8]] = task.remote(asdict(settings))
+    if not asked:
+        raise InputError("--cluster: no node of this cluster has a CPU for an actor.")
+    for (address, name), answer in asked.items():
+        try:
+            problem = ray.get(answer)
+        except crew.exceptions.RayError as error:
+            problem = str(error).strip().splitlines()[-1]
+        if problem:
+            raise InputError(f"--cluster: node {address} ({name}): {problem}")
+
+
+def _start(job: learner.Job, variables: dict[str, str], graphics: int) -> Any:
+    """A learner on this machine, where the folder of the run is."""
+    make: Any = ray.remote(learner.Learner)
+    name = learner.learner_name(Path(job.out))
+    return make.options(
+        name=name, namespace=learner.NAMESPACE, lifetime="detached", max_restarts=-1,
+        num_cpus=0, num_gpus=graphics, runtime_env={"env_vars": variables},
+        scheduling_strategy=_on(ray.get_runtime_context().get_node_id()),
+    ).remote(job)  # fmt: skip
+
+
+def _ask(found: Any, heard: int) -> learner.Status | None:
+    """The status of a learner; None if it does not answer now."""
+    try:
+        return ray.get(found.status.remote(heard), timeout=10.0)
+    except (crew.exceptions.RayActorError, crew.exceptions.GetTimeoutError):
+        return None
+
+
+def _end(found: Any, out: Path) -> None:
+    """End a learner; its actors end with it. Waits until its name is free."""
+    ray.kill(found)
+    began = time.monotonic()
+    while _exists(out) and time.monotonic() - began < _PATIENCE:
+        time.sleep(0.05)
+
+
+def _exists(out: Path) -> bool:
+    try:
+        ray.get_actor(learner.learner_name(out), learner.NAMESPACE)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_same(job: learner.Job, settings: TrainSettings, cluster: ClusterSettings) -> None:
+    """Refuse to join a run with other settings than it has."""
+    theirs = settings_from_json(job.settings), ClusterSettings(**job.cluster)
+    for mine, other, prefix in zip((settings, cluster), theirs, ("--", "--cluster."), strict=True):
+        pairs = zip(named_options(other, prefix), named_options(mine, prefix), strict=True)
+        for (option, old), (_, new) in pairs:
+            if old != new:
+                raise InputError(
+                    f"--resume: '{job.out}' is being trained with {option} {old}, not {new}; "
+                    "repeat its settings to join."
+                )
+
+
+def _follow(
+    found: Any, out: Path, stop: StopOnSignal, display: Display,
+    check: Callable[[learner.Job], None],
+) -> tuple[learner.Outcome, int]:  # fmt: skip
+    """Show how a run goes until it is over; how it ended, and the cluster that ends with it.
+
+    check: refuses the run of a learner.
+    """
+    heard, process, answered = 0, 0, time.monotonic()
+    try:
+        while True:
+            status = _ask(found, heard)
+            if status is None:
+                _check_alive(out, answered)
+                if process == 0 and stop.code is not None:
+                    return learner.Outcome("stopped", code=stop.code), 0
+            elif status.process != process:  # it is new, and so is all that it says
+                check(status.job)
+                heard, process = 0, status.process
+                continue
+            else:
+                answered = time.monotonic()
+                heard += len(status.said)
+                for text in status.said:
+                    display.say(f"warning: {text}")
+                display.update(status.done, status.note, status.figures)
+                if status.outcome is not None:
+                    _end(found, out)
+                    return status.outcome, status.job.started
+                if stop.code is not None:
+                    found.stop.remote(stop.code)
+            time.sleep(_EVERY)
+    except (KeyboardInterrupt, SystemExit):  # asked twice
+        _end(found, out)
+        raise
+
+
+def _check_alive(out: Path, answered: float) -> None:
+    """Give up on a learner that is gone for good, or does not answer for too long."""
+    if not _exists(out):
+        raise RunError(f"--cluster: the learner of '{out}' is gone; go on with --resume.")
+    if time.monotonic() - answered > _PATIENCE:
+        raise RunError(
+            f"--cluster: the learner of '{out}' has not answered for {_PATIENCE:.0f} s; the "
+            f"cluster has {ray.available_resources()} left. --resume joins it again."
+        )

@@ -1,0 +1,50 @@
+"""What `bench train --cluster` reports."""
+
+import pytest
+
+pytest.importorskip("ray")
+
+from save_rl.bench.cluster import _many, bench_cluster
+from save_rl.errors import InputError
+from save_rl.training.devices import select_device
+from save_rl.training.settings import TrainSettings
+
+
+def test_what_many_actors_come_to():
+    case = {
+        "actors": 2, "lanes": 8, "env_steps_per_second": 400.0, "bytes_per_transition": 1000,
+        "bytes_of_parameters": 10_000, "megabytes_of_an_actor": 300,
+    }  # fmt: skip
+    # 200 steps a second of each, with 4 lanes: 50 rounds a second
+    assert _many(case, TrainSettings(batch=16, replay_ratio=4), 64) == {
+        "actors": 64,
+        "lanes": 256,
+        "env_steps_per_second": 12_800,
+        "updates_per_second": 3_200,
+        "megabytes_per_second": {
+            "to_learner": 12.8,
+            "parameters_every_round": 32.0,
+            "parameters_every_second": 0.64,
+        },
+        "megabytes": {"answers_waiting": 0.51, "all_actors": 19_200},
+    }
+
+
+def test_environments_in_jax_are_refused():
+    with pytest.raises(InputError) as error:
+        bench_cluster("tightrope", select_device("cpu"), 8, 1.0)
+    assert str(error.value) == ("--env: 'tightrope' is written in JAX, and actors need simulators.")
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("ray")
+def test_a_short_measurement_has_every_figure(monkeypatch):
+    monkeypatch.setattr("save_rl.bench.cluster._WARM_UP", 1)
+    report = bench_cluster("covering-hard", select_device("cpu"), lanes=8, seconds=2)
+    assert [case["actors"] for case in report["cases"]] == [1, 2]
+    for case in report["cases"]:
+        assert case["env_steps_per_second"] > 0
+        assert 0 <= case["learner_share"]["idle"] <= 1
+        assert 0 <= case["parameter_age_rounds"] <= 4
+        assert case["bytes_per_transition"] > 1000
+    assert [row["actors"] for row in report["computed_for_many_actors"]] == [64, 256, 1024]
