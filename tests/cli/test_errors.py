@@ -441,8 +441,9 @@ CLUSTERS = {
     "train --cluster auto": (
         "--cluster: 'tightrope' is written in JAX and trains on one device; leave --cluster out."
     ),
-    "train --cluster auto --agent r2d2 atari/MsPacman": (
-        "--cluster: 'r2d2' can't be trained on a cluster; leave it out."
+    "train --cluster auto --cluster.inference learner --agent r2d2 atari/MsPacman": (
+        "--cluster.inference: 'learner' is not possible; it must be 'actors' for 'r2d2', whose "
+        "lanes remember."
     ),
     f"{POLE} --cluster here": (
         "--cluster: 'here' is not possible; it must be 'auto', or HOST:PORT as ray start prints it."

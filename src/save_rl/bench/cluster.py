@@ -99,7 +99,7 @@ def _case(program: Program, seconds: float) -> dict[str, Any]:
     updates = int((done.updates - made.updates)[0])
     spent = {name: clocks.seconds[name] - before[name] for name in before}
     asked = _answers(program) - answers
-    fetched = (step - first) // program.cluster.refresh * len(actors.places)
+    fetched = (step - first) // (program.cluster.refresh or 1) * len(actors.places)
     packed: Any = import_module("ray.cloudpickle")
     bytes_sent = len(packed.dumps(reports[-1])) / len(reports[-1].experience.moved)
     return {

@@ -148,7 +148,8 @@ class SequenceReplay:
         self._record = _record(example)
         self._shape = example.frames.shape
         self._bytes = self._record.itemsize + example.frames.nbytes
-        least = settings.minimum * (self._record.itemsize + example.frames.nbytes // _RATIO)
+        self.typical_bytes = self._record.itemsize + example.frames.nbytes // _RATIO
+        least = settings.minimum * self.typical_bytes
         room = settings.capacity_bytes
         allowed = f"at least {least}, the room of the minimum of {settings.minimum} sequences"
         require(room >= least, "--r2d2.replay.capacity-bytes", room, allowed)

@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from save_rl.agents import Agent, get_agent
 from save_rl.errors import InputError, Interrupted, RunError
 from save_rl.report.files import write_atomically
 from save_rl.training import checkpoint, loop
 from save_rl.training.cluster import crew
 from save_rl.training.cluster.here import end_cluster
-from save_rl.training.cluster.program import Program
+from save_rl.training.cluster.program import AnyProgram, SequenceProgram, cluster_program
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.counters import Counters
 from save_rl.training.devices import compiler_options
@@ -78,13 +77,6 @@ class Status(NamedTuple):
 def learner_name(out: Path) -> str:
     """The name of the learner of a folder."""
     return f"learner of {out.resolve()}"
-
-
-def program_of(agent: Agent) -> type[Program]:
-    """What trains an agent on a cluster."""
-    if agent.recurrent:
-        raise InputError(f"--cluster: '{agent.name}' can't be trained on a cluster; leave it out.")
-    return Program
 
 
 class _Bar(Progress):
@@ -166,9 +158,11 @@ class Learner:
             return Outcome("failed", f"--cluster: the learner failed, {reason}")
         return Outcome("finished")
 
-    def _make(self, restarts: int, settings: TrainSettings, target: Any, **options: Any) -> Program:
+    def _make(
+        self, restarts: int, settings: TrainSettings, target: Any, **options: Any
+    ) -> AnyProgram:
         envs, _ = loop.environments(settings)
-        program = program_of(get_agent(settings.agent))(
+        program = cluster_program(
             settings, envs, self._cluster, [], workers=options["workers"],
             test_lanes=options["test_lanes"], warn=self._said.append,
             options=compiler_options(target),
@@ -206,7 +200,7 @@ class Learner:
 class _Watch:
     """Looks at a run's crew now and then."""
 
-    def __init__(self, program: Program, restarts: int):
+    def __init__(self, program: AnyProgram, restarts: int):
         self._program, self._restarts = program, restarts
         self._looked, self._steps = time.monotonic(), -1
         self._first: tuple[int, int] | None = None  # steps and updates when learning had begun
@@ -236,7 +230,7 @@ class _Watch:
             "actors_alive": program.crew.alive,
             "actors": len(places),
             "steps_per_second": round(speed, 1),
-            "replay_ratio": round(updates_since * program.settings.batch / max(steps_since, 1), 3),
+            "replay_ratio": round(self._ratio(int(steps_since), int(updates_since)), 3),
             "parameter_age": round(float(np.mean(ages)), 2) if ages else 0.0,
             "answers_owed": len(owed),
             "answers_waiting": len(ready),
@@ -244,6 +238,14 @@ class _Watch:
             "learner_restarts": self._restarts,
             "learner_megabytes": _resident_megabytes(),
         }
+
+    def _ratio(self, steps: int, updates: int) -> float:
+        """How often a transition was drawn, or for R2D2 a sequence, since learning began."""
+        program = self._program
+        if isinstance(program, SequenceProgram):
+            counts, least = program.replayed(), program.r2d2.replay.minimum
+            return counts["sampled"] / max(counts["inserted"] - least, 1)
+        return updates * program.settings.batch / max(steps, 1)
 
 
 def _resident_megabytes() -> int:
@@ -257,16 +259,15 @@ def tree_bytes(shapes: Any) -> int:
     return sum(int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
 
 
-def needed_bytes(program: Program) -> tuple[int, int]:
+def needed_bytes(program: AnyProgram) -> tuple[int, int]:
     """What object stores must hold: on every node, and also on that of the learner.
 
     Everywhere, the parameters that are used and those that replace them; at the learner, the
     answers of all actors that may wait to be taken in.
     """
-    (seed,) = program.template()
-    parameters = tree_bytes(seed.learner.params)
-    transition = tree_bytes(seed.replay.data) // program.settings.replay
-    return 2 * parameters, program.settings.lanes * program.cluster.ahead * transition
+    parameters = tree_bytes(program.template()[0].learner.params)
+    waiting = program.settings.lanes * program.cluster.ahead
+    return 2 * parameters, waiting * program.bytes_of_a_step()
 
 
 def check_stores(needed: tuple[int, int], nodes: list[dict[str, Any]], learner: str) -> None:

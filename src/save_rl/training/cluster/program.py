@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.errors import require
@@ -27,7 +28,7 @@ def cluster_program(
     cluster: ClusterSettings,
     *arguments: Any,
     **places: Any,
-) -> "Program | SequenceProgram":
+) -> "AnyProgram":
     """What runs these settings on a cluster."""
     kind = SequenceProgram if get_agent(settings.agent).recurrent else Program
     return kind(settings, simulators, cluster, *arguments, **places)
@@ -51,12 +52,7 @@ class _Rounds:
         **places: Any,
     ):
         require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number with --cluster")
-        cluster.check(settings.lanes)
-        recurrent = get_agent(settings.agent).recurrent
-        require(
-            not recurrent or cluster.inference == "actors", "--cluster.inference",
-            repr(cluster.inference), f"'actors' for '{settings.agent}', whose lanes remember",
-        )  # fmt: skip
+        cluster.check(settings.lanes, get_agent(settings.agent))
         lanes: Any = {"test_lanes": max(test_lanes, 1), "train": False}
         parent: Any = super()
         parent.__init__(settings, simulators, *arguments, **lanes, warn=warn, **places)
@@ -120,6 +116,13 @@ class Program(_Rounds, host.Program):
         self._hire(self._wanted(state))
         return state
 
+    def bytes_of_a_step(self) -> int:
+        """What an actor sends of a step of a lane."""
+        return sum(
+            int(np.prod(x.shape[1:])) * np.dtype(x.dtype).itemsize
+            for x in jax.tree.leaves(self.template()[0].replay.data)
+        )
+
     def restore(self, state: tuple[host.HostSeed, ...]) -> tuple[host.HostSeed, ...]:
         """A state as a checkpoint gives it; its actors begin new episodes."""
         (seed,) = state
@@ -145,6 +148,14 @@ class SequenceProgram(_Rounds, r2d2.Program):
         self._hire(r2d2.ANY_LEVEL)
         return (state,)
 
+    def bytes_of_a_step(self) -> int:
+        """What an actor sends of a step of a lane at most: a whole sequence, packed."""
+        return self._replay.typical_bytes
+
+    def replayed(self) -> dict[str, int]:
+        """What the replay has counted."""
+        return self._replay.counters()
+
     def snapshot(self, state: tuple[r2d2.SequenceSeed]) -> tuple[r2d2.SequenceSeed]:
         return (state[0]._replace(replay=self._replay.state()),)
 
@@ -163,3 +174,6 @@ class SequenceProgram(_Rounds, r2d2.Program):
         if self._publish(seed.learner.params, step, refresh):
             seed = seed._replace(acting=seed.learner.params)
         return self._round(seed, step, lambda _: r2d2.ANY_LEVEL)
+
+
+AnyProgram = Program | SequenceProgram

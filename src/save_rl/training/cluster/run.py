@@ -73,7 +73,7 @@ def train_on_cluster(
         if found is None:
             variables = _variables()
             _check_nodes(settings, variables)
-            chosen, graphics = _device(device)
+            chosen, graphics = _device(device, cluster)
             job = learner.make_job(
                 settings, cluster, out, resume=resume, device=chosen, workers=workers,
                 checkpoint_seconds=checkpoint_seconds, started=mine[0] if mine else 0,
@@ -111,7 +111,7 @@ def _check(
     """Refuse what can't be done, before anything is started."""
     settings.check()
     require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number with --cluster")
-    cluster.check(settings.lanes)
+    cluster.check(settings.lanes, get_agent(settings.agent))
     require(device in ("auto", "cpu", "gpu"), "--device", repr(device), "'auto', 'cpu' or 'gpu'")
     require(workers >= -1, "--workers", workers, "-1 or 0 (no processes) or more")
     require(step_timeout == 0, "--step-timeout", step_timeout, "0 with --cluster")
@@ -119,7 +119,6 @@ def _check(
     plain = bool(host) and port.isdigit() and "/" not in address
     require(address == "auto" or plain, "--cluster", repr(address), _ADDRESS)
     jax.config.update("jax_platforms", "cpu")  # devices are for the learner
-    learner.program_of(get_agent(settings.agent))
     if not loop.environments(settings)[1]:
         raise InputError(
             f"--cluster: '{settings.env}' is written in JAX and trains on one device; leave "
@@ -181,8 +180,8 @@ def _variables() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(x for x in dict.fromkeys(path) if x)}
 
 
-def _device(device: str) -> tuple[str, int]:
-    """The device of the learner, and how many GPUs it asks Ray for."""
+def _device(device: str, cluster: ClusterSettings) -> tuple[str, float]:
+    """The device of the learner, and how much of a GPU it asks Ray for."""
     mine = ray.get_runtime_context().get_node_id()
     (node,) = (node for node in ray.nodes() if node["NodeID"] == mine)
     has = node["Resources"].get("GPU", 0) >= 1
@@ -191,7 +190,9 @@ def _device(device: str) -> tuple[str, int]:
             "--device: the cluster has no GPU on this machine; use --device cpu, or tell it with "
             "ray start --num-gpus."
         )
-    return ("cpu", 0) if device == "cpu" or not has else ("gpu", 1)
+    if device == "cpu" or not has:
+        return "cpu", 0
+    return "gpu", 0.5 if cluster.inference == "learner" else 1  # the rest is for inference
 
 
 def _on(node: str) -> Any:
@@ -233,7 +234,7 @@ def _check_nodes(settings: TrainSettings, variables: dict[str, str]) -> None:
             raise InputError(f"--cluster: node {address} ({name}): {problem}")
 
 
-def _start(job: learner.Job, variables: dict[str, str], graphics: int) -> Any:
+def _start(job: learner.Job, variables: dict[str, str], graphics: float) -> Any:
     """A learner on this machine, where the folder of the run is."""
     make: Any = ray.remote(learner.Learner)
     name = learner.learner_name(Path(job.out))

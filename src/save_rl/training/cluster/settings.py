@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from save_rl.agents import Agent
 from save_rl.errors import require
 
 
@@ -25,10 +26,13 @@ class ClusterSettings:
     """Where searches ask the network: in every actor, on its core, or in one process beside the
     learner, with its GPU, in batches of all actors."""
 
-    def check(self, lanes: int) -> None:
+    def check(self, lanes: int, agent: Agent) -> None:
         """Refuse impossible settings before any work."""
         allowed = f"between 1 and --lanes ({lanes}), as every actor has one at least"
         require(1 <= self.actors <= lanes, "--cluster.actors", self.actors, allowed)
         kept = self.refresh
         require(kept is None or kept >= 1, "--cluster.refresh", kept, "1 or more")
         require(self.ahead >= 1, "--cluster.ahead", self.ahead, "1 or more")
+        answered = self.inference == "actors" or not agent.recurrent
+        allowed = f"'actors' for '{agent.name}', whose lanes remember"
+        require(answered, "--cluster.inference", repr(self.inference), allowed)
