@@ -44,7 +44,7 @@ def test_a_short_measurement_has_every_figure(monkeypatch):
     assert [case["actors"] for case in report["cases"]] == [1, 2]
     for case in report["cases"]:
         assert case["env_steps_per_second"] > 0
-        assert 0 <= case["learner_share"]["idle"] <= 1
+        assert 0 <= case["learner_idle_share"] <= 1
         assert 0 <= case["parameter_age_rounds"] <= 4
         assert case["bytes_per_transition"] > 1000
     assert [row["actors"] for row in report["computed_for_many_actors"]] == [64, 256, 1024]

@@ -80,13 +80,11 @@ def _case(program: Program, seconds: float) -> dict[str, Any]:
     settings, actors = program.settings, program.crew
     clocks = Clocks()
     clocks.watch("waiting", actors, "_wait")
-    clocks.watch("handing over", program.updates, "begin", "finish")
-    clocks.watch("publishing", actors, "publish")  # waits for updates in progress
     reports = _last(program)
     state, step = program.begin(), 0
     while step < settings.min_replay // settings.lanes + _WARM_UP:
         state, step = program.advance(state, step), step + 1
-    before, made = dict(clocks.seconds), program.counters(state)
+    before, made = clocks.seconds["waiting"], program.counters(state)
     answers, first, ages = _answers(program), step, []
     started = time.perf_counter()
     while time.perf_counter() - started < seconds:
@@ -97,7 +95,7 @@ def _case(program: Program, seconds: float) -> dict[str, Any]:
     done = program.counters(state)
     steps = int((done.env_steps - made.env_steps)[0])
     updates = int((done.updates - made.updates)[0])
-    spent = {name: clocks.seconds[name] - before[name] for name in before}
+    waited = clocks.seconds["waiting"] - before
     asked = _answers(program) - answers
     fetched = (step - first) // (program.cluster.refresh or 1) * len(actors.places)
     packed: Any = import_module("ray.cloudpickle")
@@ -108,10 +106,7 @@ def _case(program: Program, seconds: float) -> dict[str, Any]:
         "env_steps_per_second": round(steps / total, 1),
         "updates_per_second": round(updates / total, 1),
         "replay_ratio": round(updates * settings.batch / steps, 3),
-        "learner_share": {
-            "idle": round(spent["waiting"] / total, 3),
-            "learning": round((spent["handing over"] + spent["publishing"]) / total, 3),
-        },
+        "learner_idle_share": round(waited / total, 3),
         "parameter_age_rounds": round(float(np.mean(ages)), 2),
         "messages_per_step": round((2 * asked + fetched) / steps, 4),
         "bytes_per_transition": round(bytes_sent),
