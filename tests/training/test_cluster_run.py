@@ -174,6 +174,7 @@ def test_an_environment_that_is_missing_on_a_node_is_named_with_it(cluster, tmp_
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_driver_may_leave_and_come_back_and_ends_what_it_began(tmp_path):
     out = tmp_path / "run"
     asked = ["--cluster", "auto", "--episodes", 100_000, "--out", out]

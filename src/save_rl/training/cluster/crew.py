@@ -88,9 +88,14 @@ class Crew:
         self._actor: Any = ray.remote(Actor)
         self._server: Any = ray.remote(Inference)
 
-    def begin(self, level: int) -> None:
-        """Start everybody; their first episodes are of this level."""
+    def begin(self, level: int, after: int = -1) -> None:
+        """Start everybody; their first episodes are of this level.
+
+        after: rounds that were made before, so that they don't do the same as in the first.
+        """
         self._level = level
+        for place in self.places:
+            place.life = max(place.life, after)
         if self._cluster.inference == "learner":
             self._start_inference()
         for place in self.places:

@@ -68,11 +68,11 @@ class _Rounds:
         parent: Any = super()
         parent.close()
 
-    def _hire(self, level: int) -> None:
-        """Begin with actors that have done nothing."""
+    def _hire(self, level: int, after: int = -1) -> None:
+        """Begin with actors that have done nothing, in a run that has made so many rounds."""
         self.crew.close()
         self._left, self._version = 0, -1
-        self.crew.begin(level)
+        self.crew.begin(level, after)
 
     def _publish(self, params: Any, step: int, refresh: int) -> bool:
         """Give the actors new parameters, if it is time for that."""
@@ -126,7 +126,7 @@ class Program(_Rounds, host.Program):
     def restore(self, state: tuple[host.HostSeed, ...]) -> tuple[host.HostSeed, ...]:
         """A state as a checkpoint gives it; its actors begin new episodes."""
         (seed,) = state
-        self._hire(self._wanted(seed))
+        self._hire(self._wanted(seed), int(seed.steps))
         return (seed._replace(learner=jax.tree.map(jnp.asarray, seed.learner)),)
 
     def _lock_step(self, index: int, seed: host.HostSeed, step: int, learns: bool) -> host.HostSeed:
@@ -164,7 +164,7 @@ class SequenceProgram(_Rounds, r2d2.Program):
         (seed,) = state
         self._start(seed.acting)
         self._replay.restore(seed.replay)
-        self._hire(r2d2.ANY_LEVEL)
+        self._hire(r2d2.ANY_LEVEL, int(seed.steps))
         learner, acting = jax.tree.map(jnp.asarray, (seed.learner, seed.acting))
         return (seed._replace(learner=learner, acting=acting),)
 
