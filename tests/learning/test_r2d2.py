@@ -359,9 +359,15 @@ def over_batch(seed=0):
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"over_time": "mean"}, {"weighs": "q"}, {"raw": True}], ids=str
+    ("make", "how"),
+    [
+        (mixed_batch, {}),
+        (over_batch, {}),
+        (mixed_batch, {"over_time": "mean"}),
+        (mixed_batch, {"weighs": "q"}),
+        (mixed_batch, {"raw": True}),
+    ],
 )
-@pytest.mark.parametrize("make", [mixed_batch, over_batch])
 def test_the_loss_is_its_equation(make, how):
     batch = make()
     network, target = make_networks()

@@ -136,6 +136,7 @@ def check_counters(out, finished=True):
     assert int(lines[-1]["env_steps"]) == steps or not finished
 
 
+@pytest.mark.slow
 def test_a_learner_that_is_killed_goes_on(cluster, tmp_path):
     address, ray_process = cluster
     out = tmp_path / "run"
