@@ -7,6 +7,7 @@ from save_rl.bench import physics
 from save_rl.envs.construction import Construction
 
 
+@pytest.mark.slow
 def test_a_small_run_has_every_figure():
     report = physics.bench_physics(count=3, repeats=1)
     assert report["engine"] in ("compiled", "python")
