@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import asdict
 from itertools import pairwise
 
 import jax
@@ -18,7 +19,7 @@ from save_rl.learning.r2d2_settings import (  # noqa: E402
     SequenceSettings,
 )
 from save_rl.training import host, r2d2  # noqa: E402
-from save_rl.training.cluster.actor import FrameLanes, Task  # noqa: E402
+from save_rl.training.cluster.actor import Actor, FrameLanes, Order, Task  # noqa: E402
 from save_rl.training.cluster.program import cluster_program  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
 from save_rl.training.settings import TrainSettings  # noqa: E402
@@ -141,6 +142,17 @@ def test_actors_differ(make):
     (seed,) = advance(program, program.begin(), 4)
     first, second = np.split(seed.replay.data.action.reshape(-1, LANES), 2, 1)
     assert not np.array_equal(first, second)
+
+
+def test_an_actor_that_is_ahead_does_not_repeat_itself():
+    actor = Actor(lambda parameters: parameters)
+    actor.start(Task(asdict(settings()), 0, 0, 0, LANES, -1))
+    program = host.Program(settings(), [maze(3)])
+    leaves = jax.tree.leaves(program.params(program.begin())[0])
+    order = Order(episodes=0, length=1.0, level=-1, version=0, updates=0)
+    seeds = [actor.act(order, [leaves]).experience.next_seed for _ in range(2)]
+    assert not np.array_equal(*seeds)
+    program.close()
 
 
 def test_an_actor_that_is_killed_is_replaced(make):

@@ -53,7 +53,7 @@ _START = (
     "from save_rl.envs.worker import main; main(*map(int, sys.argv[2:7]), sys.argv[7])"
 )
 _THREADS = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
-_ONE_THREAD = {f"{library}_THREADS": "1" for library in _THREADS}
+ONE_THREAD = {f"{library}_THREADS": "1" for library in _THREADS}
 _START_LIMIT = 60.0  # seconds that a worker may take to start where its answers have a limit
 
 
@@ -108,7 +108,7 @@ class _Worker:
         try:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=handed, process_group=0,
-                env={**os.environ, **_ONE_THREAD, IS_WORKER: "1"},
+                env={**os.environ, **ONE_THREAD, IS_WORKER: "1"},
             )  # fmt: skip
         except BaseException:
             self.dismiss()

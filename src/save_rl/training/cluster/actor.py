@@ -5,7 +5,6 @@ number, how often it was replaced, and what it is told.
 """
 
 import os
-import platform
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +23,6 @@ from save_rl.training.settings import TrainSettings
 class Order(NamedTuple):
     """A step that an actor is asked for, and how far the run has come."""
 
-    step: int
     episodes: int
     length: float
     level: int  # of new episodes, see `envs.worker.Arrays`
@@ -97,7 +95,7 @@ class Actor:
     def __init__(self, fetch: Callable[[Any], Any], ask: Evaluate | None = None):
         self._fetch, self._ask, self._version = fetch, ask, -1
         self._last: Any = None
-        self._faults = 0
+        self._faults = self._steps = 0
 
     def start(self, task: Task) -> dict[str, Any]:
         """Make the lanes; returns who and where this is."""
@@ -115,7 +113,7 @@ class Actor:
         return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "versions": {**versions(), "python": platform.python_version()},
+            "versions": versions(),
         }
 
     def act(self, order: Order, parameters: list[Any]) -> Report:
@@ -131,7 +129,9 @@ class Actor:
             episodes=np.int64(order.episodes), length=np.float32(order.length),
             updates=np.int64(order.updates),
         )  # fmt: skip
-        done = lanes.act(0, seed, self._evaluate, order.step)
+        # Its own count: it may be asked for several steps of one round.
+        done = lanes.act(0, seed, self._evaluate, self._steps)
+        self._steps += 1
         self._seed = seed._replace(
             episode_step=done.episode_step + done.moved,
             episode_return=done.episode_return + done.reward,

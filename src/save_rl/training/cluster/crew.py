@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from save_rl.envs.pool import ONE_THREAD
 from save_rl.errors import MissingExtra, RunError
 from save_rl.training.cluster.actor import Actor, Order, Report, Task
 from save_rl.training.cluster.inference import Inference
@@ -36,14 +37,13 @@ _GONE = (
     exceptions.NodeDiedError,
 )  # fmt: skip
 _ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # an actor never sees a GPU
+SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""For processes that share one: each takes what it needs."""
 # It has one core and needs no more threads. Where its numbers are to be those of one machine, they
 # are added up as there.
 _ONE_THREAD = {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-    **{
-        f"{library}_THREADS": "1"
-        for library in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
-    },
+    **ONE_THREAD,
 }
 
 
@@ -83,7 +83,7 @@ class Crew:
             _Place(number, lanes, int(firsts[number])) for number, lanes in enumerate(sizes)
         ]
         self.deaths, self._in_a_row = 0, 0
-        self._level, self._cause = 0, ""
+        self._level = 0
         self._parameters: Any = None
         self._actor: Any = ray.remote(Actor)
         self._server: Any = ray.remote(Inference)
@@ -122,7 +122,7 @@ class Crew:
         """A process beside this one that answers all actors."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         gpus = 0.5 if self._device == "gpu" else 0  # the rest is the learner's
-        environment = {} if self._device == "gpu" else _ENVIRONMENT
+        environment = SHARED_GPU if self._device == "gpu" else _ENVIRONMENT
         self._inference = self._server.options(
             num_cpus=0, num_gpus=gpus, max_concurrency=1000, scheduling_strategy=here,
             runtime_env={"env_vars": environment},

@@ -82,13 +82,13 @@ class _Rounds:
             self.crew.publish(jax.tree.leaves(params))
         return due
 
-    def _round(self, seed: Any, step: int, level: Callable[[Any], int]) -> Any:
+    def _round(self, seed: Any, level: Callable[[Any], int]) -> Any:
         """The seed after a step of every lane, on average."""
         own = {"episode_step": seed.episode_step, "episode_return": seed.episode_return}
 
         def order() -> Order:
             return Order(
-                step, int(seed.episodes), float(seed.length), level(seed), self._version,
+                int(seed.episodes), float(seed.length), level(seed), self._version,
                 int(seed.updates),
             )  # fmt: skip
 
@@ -136,7 +136,7 @@ class Program(_Rounds, host.Program):
         if learns:
             self.updates.begin(learner, self._sample(index, seed, step), seed.episodes)
             learner = self.updates.finish(step)
-        return self._round(seed, step, self._wanted)._replace(learner=learner)
+        return self._round(seed, self._wanted)._replace(learner=learner)
 
 
 class SequenceProgram(_Rounds, r2d2.Program):
@@ -173,7 +173,7 @@ class SequenceProgram(_Rounds, r2d2.Program):
         refresh = self.cluster.refresh or self.r2d2.refresh or 1
         if self._publish(seed.learner.params, step, refresh):
             seed = seed._replace(acting=seed.learner.params)
-        return self._round(seed, step, lambda _: r2d2.ANY_LEVEL)
+        return self._round(seed, lambda _: r2d2.ANY_LEVEL)
 
 
 AnyProgram = Program | SequenceProgram

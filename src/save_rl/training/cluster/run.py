@@ -240,7 +240,8 @@ def _start(job: learner.Job, variables: dict[str, str], graphics: float) -> Any:
     name = learner.learner_name(Path(job.out))
     return make.options(
         name=name, namespace=learner.NAMESPACE, lifetime="detached", max_restarts=-1,
-        num_cpus=0, num_gpus=graphics, runtime_env={"env_vars": variables},
+        num_cpus=0, num_gpus=graphics,
+        runtime_env={"env_vars": variables | (crew.SHARED_GPU if graphics == 0.5 else {})},
         scheduling_strategy=_on(ray.get_runtime_context().get_node_id()),
     ).remote(job)  # fmt: skip
 
