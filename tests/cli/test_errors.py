@@ -59,6 +59,10 @@ NAMES = {
     "train covering --beta-episodes 0": (
         "--beta-episodes: 0.0 is not possible; it must be above 0."
     ),
+    "train covering --temperature 0": "--temperature: 0.0 is not possible; it must be above 0.",
+    "train covering --agent save-l2 --temperature 0.5": (
+        "--temperature: 0.5 is not possible; it must be 1 with 'save-l2', whose loss has none."
+    ),
     "train gym/CartPole-v1 --network graph": (
         "--network: 'graph' needs observations that are dictionaries of 'nodes' and 'node_mask'; "
         "'mlp' takes any array."
@@ -279,8 +283,8 @@ ATARI = {
     ),
     "reproduce atari --frames nan": "--frames: nan is not possible; it must be a whole number.",
     "reproduce atari --profile acelerator": (
-        "--profile: there is no profile 'acelerator'; known: accelerator, paper, two-cores. "
-        "Did you mean 'accelerator'?"
+        "--profile: there is no profile 'acelerator'; known: accelerator, minutes, paper, "
+        "two-cores. Did you mean 'accelerator'?"
     ),
     "reproduce atari --seeds 0": "--seeds: 0 is not possible; it must be at least 1.",
     "reproduce atari --budget 0": "--budget: 0 is not possible; it must be at least 1.",

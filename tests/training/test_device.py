@@ -299,7 +299,7 @@ BETAS = {  # specification, section 4; paper B.3 and C.3
 }
 
 
-def literal_loss(name, network, target_network, batch, returns, finished, betas):
+def literal_loss(name, network, target_network, batch, returns, finished, betas, tau=1.0):
     """`β_Q L_Q + β_A L_A` and both terms, transition by transition, from the specification."""
     head, value = network(jnp.asarray(batch.observation))
     next_q = target_network(jnp.asarray(batch.next_observation))[0]
@@ -309,7 +309,7 @@ def literal_loss(name, network, target_network, batch, returns, finished, betas)
             continue  # its return is not known yet
         allowed, next_allowed = np.flatnonzero(batch.mask[i]), np.flatnonzero(batch.next_mask[i])
         q = head[i][allowed]
-        log_policy = q - jnp.log(jnp.sum(jnp.exp(q)))
+        log_policy = q / tau - jnp.log(jnp.sum(jnp.exp(q / tau)))
         found = np.asarray(batch.target[i])[allowed] if batch.target.shape[-1] else None
         bootstrapped = batch.reward[i] + batch.discount[i] * jnp.max(next_q[i][next_allowed])
         if name == "puct":
@@ -318,7 +318,7 @@ def literal_loss(name, network, target_network, batch, returns, finished, betas)
         else:
             terms_q.append(0.5 * (bootstrapped - head[i][batch.action[i]]) ** 2)
         if name in ("save", "save-puct"):
-            policy = np.exp(found) / np.exp(found).sum()
+            policy = np.exp(found / tau) / np.exp(found / tau).sum()
             terms_a.append(-jnp.sum(policy * log_policy))
         if name in ("save-l2", "save-no-q-learning"):
             terms_a.append(jnp.sqrt(jnp.sum((found - q) ** 2)))
@@ -327,10 +327,10 @@ def literal_loss(name, network, target_network, batch, returns, finished, betas)
     return betas[0] * loss_q + betas[1] * loss_a, (loss_q, loss_a)
 
 
-@pytest.mark.parametrize("name", BETAS)
-def test_an_update_is_a_step_of_adam_on_the_loss(name):
+@pytest.mark.parametrize(("name", "tau"), [*((name, 1.0) for name in BETAS), ("save", 0.4)])
+def test_an_update_is_a_step_of_adam_on_the_loss(name, tau):
     env = maze(2, kind=MaskedMaze)
-    made = program(name, [env], batch=16, target_period=2)
+    made = program(name, [env], batch=16, target_period=2, temperature=tau)
     assert made.settings.updates_per_step == 1
     state = made.initial(made.env_arrays, np.array([0]))
     state = state._replace(episodes=jnp.array([EPISODES], jnp.int32))
@@ -346,7 +346,7 @@ def test_an_update_is_a_step_of_adam_on_the_loss(name):
     loss_gradient = jax.value_and_grad(
         lambda params: literal_loss(
             name, made.network(params), made.network(before.learner.target), batch,
-            np.asarray(returns), np.asarray(finished), BETAS[name],
+            np.asarray(returns), np.asarray(finished), BETAS[name], tau,
         ),
         has_aux=True,
     )  # fmt: skip

@@ -272,7 +272,7 @@ class Atari:
     budget: int | None = None
     """Simulations per decision while r2d2-save trains."""
     profile: str | None = None
-    """Sizes of network, replay and batch: two-cores, accelerator or paper."""
+    """Sizes of network, replay and batch: two-cores, minutes, accelerator or paper."""
     lanes: int | None = None
     """Episodes in progress at a time, the paper's actors; default the profile's."""
     score_episodes: int | None = None

@@ -67,6 +67,15 @@ PROFILES = {
             target_period=100,
         ),
     ),
+    # Eight times the replay of the paper: what learning there is to see in minutes is mostly this.
+    "minutes": Profile(
+        128,
+        R2D2Settings(
+            replay=ReplaySettings(capacity=25_000, minimum=625, samples_per_insert=16.0),
+            refresh=40,
+            target_period=500,
+        ),
+    ),
     "accelerator": Profile(
         256, R2D2Settings(replay=ReplaySettings(capacity=25_000, minimum=1_250), refresh=40)
     ),

@@ -73,7 +73,9 @@ class Learning:
         elif agent.value_loss == "return":
             loss_q = jax.vmap(losses.return_loss)(value, targets)
         if agent.amortization_loss == "cross-entropy":
-            loss_a = jax.vmap(losses.amortization_loss)(head, batch.target)
+            loss_a = jax.vmap(losses.amortization_loss, (0, 0, None))(
+                head, batch.target, self.settings.temperature
+            )
         elif agent.amortization_loss == "l2":
             loss_a = jax.vmap(losses.l2_amortization_loss)(head, batch.target)
         elif agent.amortization_loss == "visits":

@@ -28,6 +28,7 @@ _NOT_RECURRENT = {
     "--epsilon-end": "",
     "--epsilon-episodes": "",
     "--beta-episodes": "",
+    "--temperature": "",
     "--curriculum": "",
     "--curriculum-steps": "",
     "--target-period": "--r2d2.target-period",
@@ -85,6 +86,8 @@ class TrainSettings:
     """Weight of the amortization loss; default the agent's, annealed in Construction tasks."""
     beta_episodes: float | None = None
     """Episodes over which weights that are annealed change; default the agent's, 5e4."""
+    temperature: float = 1.0  # paper 3.3
+    """τ of the softmax in the amortization loss; a lower one has eyes for smaller differences."""
     curriculum: str = "auto"
     """How levels rise where an environment has some: `linear`, `adaptive` (with what the agent
     solves) or `none`; `auto` is linear in Construction tasks and adaptive in marble-run."""
@@ -201,6 +204,10 @@ class TrainSettings:
         require(self.epsilon_episodes > 0, "--epsilon-episodes", self.epsilon_episodes, "above 0")
         within = self.beta_episodes is None or self.beta_episodes > 0
         require(within, "--beta-episodes", self.beta_episodes, "above 0")
+        require(self.temperature > 0, "--temperature", self.temperature, "above 0")
+        softmax = get_agent(self.agent).amortization_loss == "cross-entropy"
+        allowed = f"1 with '{self.agent}', whose loss has none"
+        require(softmax or self.temperature == 1, "--temperature", self.temperature, allowed)
         if self.curriculum not in ("auto", *CURRICULA):
             raise unknown_name("curriculum", self.curriculum, ("auto", *CURRICULA), "--curriculum")
         require(self.curriculum_steps > 0, "--curriculum-steps", self.curriculum_steps, "above 0")
