@@ -28,7 +28,7 @@ _WARM_UP = 3  # updates
 def bench_r2d2(
     env: str, device: Any, lanes: int, workers: int, seconds: float, small: bool = False
 ) -> dict[str, Any]:
-    """Train for so many seconds per case, after everything is compiled.
+    """Train for so many seconds per case at least, after everything is compiled.
 
     small: the small network and short sequences, for CPUs.
     """
@@ -65,7 +65,9 @@ def _case(program: r2d2.Program, seconds: float) -> tuple[dict[str, Any], Any]:
         step += 1
     before, made, first = dict(clocks.seconds), program.counters(state), step
     started = time.perf_counter()
-    while time.perf_counter() - started < seconds:
+    # Lanes begin together, so their sequences come together too: whole periods of them.
+    period = program.r2d2.sequences.period
+    while time.perf_counter() - started < seconds or (step - first) % period:
         state = program.advance(state, step)
         step += 1
     jax.block_until_ready(jax.tree.leaves(program.params(state)))
