@@ -504,6 +504,18 @@ def test_a_game_that_does_not_exist_is_answered_with_the_nearest(answer, tmp_pat
     assert contents(tmp_path) == {}
 
 
+def test_a_game_that_can_not_be_loaded_is_named(answer, tmp_path, monkeypatch):
+    missing = tmp_path.parent / f"{tmp_path.name}-roms"
+    monkeypatch.setenv("ALE_ROMS_DIR", str(missing))
+    why = f"(ROM directory {missing} doesn't exist)"
+    assert answer("reproduce atari --games MsPacman") == (
+        2,
+        f"--games: the ROM of 'ms_pacman' can't be loaded {why}.",
+    )
+    assert answer(RECURRENT) == (2, f"ENV: the ROM of 'ms_pacman' can't be loaded {why}.")
+    assert contents(tmp_path) == {}
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """The smallest run there is."""

@@ -447,8 +447,13 @@ def test_what_can_not_be_played_is_said_in_a_sentence(monkeypatch, tmp_path):
         make("atari/ms_pacman", max_frames=0)
     with pytest.raises(InputError, match="there is no option 'max_frame'; known: max_frames"):
         make("atari/ms_pacman", max_frame=3)
+    Atari("pong")  # that it has been loaded before makes no difference
     monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
-    with pytest.raises(InputError, match=r"^ENV: the ROM of 'pong' can't be loaded \([^\n]*\)\.$"):
+    sentence = r"^ENV: the ROM of 'pong' can't be loaded \([^\n]*\)\.$"
+    with pytest.raises(InputError, match=sentence):
+        make("atari/pong")
+    (tmp_path / "pong.bin").write_bytes(b"not this")
+    with pytest.raises(InputError, match=r"\(The hash of pong.bin does not match [^\n]*\)\.$"):
         make("atari/pong")
 
 

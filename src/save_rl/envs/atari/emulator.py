@@ -6,6 +6,7 @@ frames before. So pictures are made while frames are played, of the last two of 
 with the state.
 """
 
+import contextlib
 import threading
 from functools import cache
 from typing import Any, NamedTuple
@@ -45,7 +46,7 @@ MAX_NOOPS = 30
 def find_game(name: str, option: str = "ENV") -> str:
     """The name of a ROM: 'ms_pacman' for 'MsPacman', 'ms-pacman' or 'ms_pacman'.
 
-    option: where it was asked for.
+    Refuses what can't be played. option: where it was asked for.
     """
     known = {_letters(game): game for game in roms.get_all_rom_ids()}
     game = known.get(_letters(name))
@@ -56,7 +57,21 @@ def find_game(name: str, option: str = "ENV") -> str:
             f"{option}: '{game}' can't be played: ale-py does not restore its states exactly, and "
             "every step begins with that."
         )
+    try:
+        _rom(game)
+    except (OSError, ValueError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InputError(f"{option}: the ROM of '{game}' can't be loaded ({why}).") from error
     return game
+
+
+def _rom(game: str) -> Any:
+    """The file of a game, whose checksum is that of a ROM that the emulator knows."""
+    with contextlib.redirect_stdout(None):  # ale-py tells where it looks if that is not as usual
+        path: Any = roms.get_rom_path(game)
+    if ALEInterface.isSupportedROM(path) is None:  # loading it would end the process
+        raise ValueError("ale-py has no version of it for one player")
+    return path
 
 
 def _letters(name: str) -> str:
@@ -81,14 +96,7 @@ class Emulator:
         self._ale: Any = ALEInterface()
         self._ale.setFloat("repeat_action_probability", 0.0)
         self._ale.setInt("random_seed", 1)  # without sticky actions it decides nothing
-        try:
-            path: Any = roms.get_rom_path(game)
-            if ALEInterface.isSupportedROM(path) is None:  # loading it would end the process
-                raise ValueError("ale-py has no version of it for one player")
-            self._ale.loadROM(path)
-        except Exception as error:
-            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise InputError(f"ENV: the ROM of '{game}' can't be loaded ({why}).") from error
+        self._ale.loadROM(_rom(game))
         height, width = self._ale.getScreenDims()
         assert width == frames.WIDTH
         self._columns = frames.shrinking(height)
