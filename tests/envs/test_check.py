@@ -566,6 +566,83 @@ class SlipsOutOfForm(Slips):
         return super().sample_step(state, action, seed)[:3]
 
 
+class Saves(Walk):
+    """Sound: a state is two bytes."""
+
+    def save_state(self, state):
+        return np.array(state, np.uint8)
+
+    def load_state(self, data):
+        return Place(*data.tolist())
+
+
+@broken("interface", "There is save_state but no load_state", "both, or neither")
+class SavesForNobody(Walk):
+    save_state = Saves.save_state
+
+
+@broken("interface", "There is load_state but no save_state", "both, or neither")
+class LoadsFromNobody(Walk):
+    load_state = Saves.load_state
+
+
+@broken("saving", "uint8 [length]", "an array int64 [2], at the start of seed 0")
+class SavesNumbers(Saves):
+    def save_state(self, state):
+        return np.array(state)
+
+
+@broken("saving", "uint8 [length]", "b'")
+class SavesBytes(Saves):
+    def save_state(self, state):
+        return bytes(state)
+
+
+@broken("saving", "always give as many bytes, but gave", "and 2 before", "Pad")
+class SavesMoreAndMore(Saves):
+    def save_state(self, state):
+        return np.append(super().save_state(state), np.zeros(state.steps, np.uint8))
+
+    def load_state(self, data):
+        return super().load_state(data[:2])
+
+
+@broken("saving", "load_state(save_state(state)) raised KeyError", "at the start of seed 0")
+class RaisesInLoad(Saves):
+    def load_state(self, data):
+        raise KeyError("version")
+
+
+@broken("saving", "saved at the start of seed 0 and loaded is another one", "observation[", "bytes")
+class SavesAnotherCell(Saves):
+    def save_state(self, state):
+        return super().save_state(state._replace(cell=(state.cell + 1) % LENGTH))
+
+
+@broken("saving", "is another one: at step", "truncated is False instead of True")
+class ForgetsTheSteps(Saves):
+    """What is missing shows at the end alone."""
+
+    def load_state(self, data):
+        return super().load_state(data)._replace(steps=0)
+
+
+@broken("saving", "is another one", "step(state, ", "raised TypeError")
+class LoadsNothing(Saves):
+    def load_state(self, data):
+        return Place(int(data[0]), None)
+
+
+@broken("saving", "save_state changes the state it was given")
+class SaveMoves(CopiesItsBoards):
+    def save_state(self, state):
+        state.cells[:] = 0
+        return np.zeros(3, np.uint8)
+
+    def load_state(self, data):
+        return self.reset(0)
+
+
 @pytest.mark.parametrize(("simulator", "subject", "words", "verdict", "others"), BROKEN)
 def test_what_is_broken_is_named(simulator, subject, words, verdict, others):
     report = check(simulator(), steps=60)
@@ -689,8 +766,13 @@ SOUND = {
     "thin ice in JAX": thin_ice,
     "drift in JAX": Drift,
     **{kind.__name__: kind for kind in (Strict, CopiesItsBoards, Slips, Dice, CopiesItsGenerator)},
-    **{kind.__name__: kind for kind in (Remembers, Lists, ArraysOfJax)},
+    **{kind.__name__: kind for kind in (Remembers, Lists, ArraysOfJax, Saves)},
 }
+
+
+def test_what_was_saved_is_reported():
+    found = [finding[1:] for finding in check(Saves(), steps=50).findings if finding[0] == "saving"]
+    assert found == [("ok", "12 states went on the same from 2 bytes each")]
 
 
 @pytest.mark.parametrize("name", SOUND)

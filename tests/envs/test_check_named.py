@@ -63,6 +63,38 @@ class DrawsFromItsSeed(DrawsWhenMade):
         self.bonus = scale * np.random.default_rng(seed).random()
 
 
+class Saves(Countdown):
+    """Sound."""
+
+    def save_state(self, state):
+        return np.array([state], np.uint8)
+
+    def load_state(self, data):
+        return int(data[0])
+
+
+class SavesWhereItIs(Saves):
+    """The bytes are right in the process that wrote them alone."""
+
+    def save_state(self, state):
+        return super().save_state(state if in_worker() else state + 90)
+
+    def load_state(self, data):
+        return super().load_state(data) - (0 if in_worker() else 90)
+
+
+class KeepsWhatItSaves(Saves):
+    def __init__(self):
+        self.kept = []
+
+    def save_state(self, state):
+        self.kept.append(state)
+        return super().save_state(len(self.kept) - 1)
+
+    def load_state(self, data):
+        return self.kept[int(data[0])]
+
+
 def in_worker():
     return os.environ[PARENT] != str(os.getpid())
 
@@ -100,7 +132,7 @@ def processes(env, **options):
     return [finding[1:] for finding in report.findings if finding.subject == "processes"]
 
 
-@pytest.mark.parametrize("name", ["Countdown", "DrawsFromItsSeed"])
+@pytest.mark.parametrize("name", ["Countdown", "DrawsFromItsSeed", "Saves"])
 def test_a_sound_simulator_is_the_same_in_a_worker(name):
     same = "4 episodes came out the same in a worker process"
     assert processes(f"{HERE}:{name}") == [("ok", same)]
@@ -116,6 +148,8 @@ DIFFERENT = {
     "DrawsWhenMade": ["at step 1 of seed 0, reward is", "a factory that draws takes a seed"],
     "FailsElsewhere": ["the simulator failed (OSError: no display; none at all)"],
     "DiesElsewhere": ["A worker process died: it was ended by SIGKILL"],
+    "SavesWhereItIs": ["another one when a worker process loads it: at step 1", "differ)"],
+    "KeepsWhatItSaves": ["in a worker process the simulator failed (IndexError"],
     "made_here_alone": ["could not make the simulator: LookupError: the licence is for one"],
 }
 

@@ -229,6 +229,24 @@ def test_a_real_step_that_the_search_has_tried_is_not_simulated_again(tmp_path, 
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_lanes_go_on_from_what_another_pool_has_saved(workers):
+    """Those that were lost stay lost; a state whose bytes are all zero is a state."""
+    with open_pool("Saved", [(0, 4)], 0) as before:
+        begin(before)
+        move(before, 0, [-1, 1, 2, 3])
+        before.lost[2] = True  # as after a fault
+        saved = before.save(0)
+        move(before, 0, [4, 3, 2, 1])
+        with open_pool("Saved", [(0, 4)], workers) as after:
+            after.load(0, saved)
+            assert after.lost.tolist() == [False, False, True, False]
+            move(after, 0, [4, 3, 2, 1])
+            for name, array in all_arrays(before).items():
+                kept = [0, 1, 3]
+                np.testing.assert_array_equal(all_arrays(after)[name][kept], array[kept], name)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 def test_where_luck_counts_a_real_step_is_never_what_the_search_saw(tmp_path, workers):
     diary = tmp_path / "diary"
     with open_pool("written", [(0, 1)], workers, diary=str(diary), luck=True) as pool:

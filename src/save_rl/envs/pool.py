@@ -374,7 +374,7 @@ class Pool:
         """Go on from where `save` was called."""
         _, low, high = self.groups[group]
         self.arrays.action[low:high], self.arrays.saved[low:high] = 0, saved
-        self.lost[low:high] = ~saved.any(-1)
+        self.lost[low:high] = saved[:, 0] == 0
         self.ask(group, LOAD)
 
     def step(

@@ -43,7 +43,7 @@ class Layout(NamedTuple):
 
     `masked`: there is an `action_mask`. `stochastic`: there is a `sample_step`, which the search
     uses instead of `step`, so that it does not see the luck the episode will have. `saved`: bytes
-    of a state where there is a `save_state`, else 0.
+    of a state where there is a `save_state`, and one that is 1 where there is a state; else 0.
     """
 
     num_actions: int
@@ -62,7 +62,7 @@ class Layout(NamedTuple):
             tuple((name, _plain(x).str, x.shape) for name, x in seen.items()),
             hasattr(simulator, "action_mask"),
             hasattr(simulator, "sample_step"),
-            len(save(state)) if save else 0,
+            1 + len(save(state)) if save else 0,
         )
 
     def example(self) -> Any:
@@ -195,11 +195,12 @@ class Lanes:
         return 0.0, False, False
 
     def _save(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
-        self._arrays.saved[lane] = self._simulators[lane].save_state(self._states[lane][0])
+        self._arrays.saved[lane, 1:] = self._simulators[lane].save_state(self._states[lane][0])
+        self._arrays.saved[lane, 0] = 1
         return 0.0, False, False
 
     def _load(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
-        self.place(lane, self._simulators[lane].load_state(self._arrays.saved[lane].copy()))
+        self.place(lane, self._simulators[lane].load_state(self._arrays.saved[lane, 1:].copy()))
         return 0.0, False, False
 
     def _step(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:

@@ -22,6 +22,7 @@ __all__ = ["check", "check_named", "Report", "Finding"]
 
 _TRIED = 32  # actions tried in one state
 _SAMPLES = 20  # seeds of sample_step tried in one state
+_SAVED = 60  # steps that are made from a state that was saved
 _LANES = 4  # episodes that are played in another process
 _PATIENCE = 60.0  # seconds it may take to answer
 
@@ -81,7 +82,7 @@ def _look(
         witness.wrong(wrong)
         return witness, []
     if are_pure(witness, episodes):
-        for look_at in (_all_actions, _seeds, _render, _samples):
+        for look_at in (_all_actions, _seeds, _render, _samples, _saving):
             try:
                 look_at(witness, episodes)
             except Wrong as wrong:
@@ -161,13 +162,51 @@ def _samples(witness: Witness, episodes: list[Episode]) -> None:
         witness.found("sample_step", "note", text)
 
 
+def _saving(witness: Witness, episodes: list[Episode]) -> None:
+    """Whether a state that was saved as bytes goes on as the state itself did."""
+    if not witness.has("save_state"):
+        return
+    size, count = None, 0
+    starts = [(e, number) for e in episodes for number in spread(len(e.states), 3)][:12]
+    for episode, number in witness.in_time(starts, 1):
+        place = Place(episode.seed, number)
+        data = witness.call("save_state", place, episode.states[number])
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
+            text = "save_state must give an array of bytes, uint8 [length]"
+            raise Wrong("saving", f"{text}, but gave {shown(data)}, at {place}.")
+        size = len(data) if size is None else size
+        if len(data) != size:
+            text = f"save_state must always give as many bytes, but gave {len(data)} at {place}"
+            raise Wrong("saving", f"{text}, and {size} before. Pad them.")
+        if what := _changed(witness, episode, number):
+            raise Wrong("saving", f"save_state changes the state it was given: {what}.")
+        loaded = witness.call("load_state", place, data.copy())
+        if what := _goes_on(witness, episode, number, loaded, _SAVED):
+            text = f"a state that was saved at {place} and loaded is another one: {what}"
+            advice = "The bytes must hold all that observe and step look at."
+            raise Wrong("saving", f"{text}. {advice}")
+        count += 1
+    witness.found("saving", "ok", f"{count} states went on the same from {size} bytes each")
+
+
 def _changed(witness: Witness, episode: Episode, number: int) -> str:
     """How a state that was kept looks, or goes on, otherwise than before."""
-    state, place = episode.states[number], Place(episode.seed, number)
-    what = difference(witness.look(state, place), episode.seen[number])
-    if not what:
-        _, seen = witness.step(state, episode.actions[number], place._replace(step=number + 1))
-        what = difference(seen, episode.seen[number + 1])
+    return _goes_on(witness, episode, number, episode.states[number], 1)
+
+
+def _goes_on(witness: Witness, episode: Episode, number: int, state: Any, most: int) -> str:
+    """How a state looks, or goes on for so many steps, otherwise than that of an episode."""
+    place = Place(episode.seed, number)
+    actions = episode.actions[number : number + most]
+    try:
+        what = difference(witness.look(state, place), episode.seen[number])
+        for action in [] if what else witness.in_time(actions, 1):
+            place = place._replace(step=place.step + 1)
+            state, seen = witness.step(state, action, place)
+            if what := difference(seen, episode.seen[place.step]):
+                break
+    except Wrong as wrong:
+        return wrong.text
     return what and f"at {place}, {what}"
 
 
@@ -220,6 +259,7 @@ def _processes(witness: Witness, episodes: list[Episode], source: Source) -> Non
             timeout=_PATIENCE, warn=stop,
         ) as pool:  # fmt: skip
             what = _played_by(pool, episodes)
+            loaded = _saved_and_loaded(witness, pool, episodes) if pool.layout.saved else ""
     except RunError as error:
         first, *more = str(error).splitlines()
         died = [line for line in more if line.startswith("A worker process died")]
@@ -231,6 +271,10 @@ def _processes(witness: Witness, episodes: list[Episode], source: Source) -> Non
         advice = "Nothing may come from the order of a set, from hash(), the clock or the machine; "
         advice += "a factory that draws takes a seed."
         witness.found("processes", "wrong", f"{text}. {advice}")
+    elif loaded:
+        text = f"a state that was saved is another one when a worker process loads it: {loaded}"
+        advice = "The bytes must hold all of it: what is kept elsewhere is not there."
+        witness.found("processes", "wrong", f"{text}. {advice}")
     else:
         text = f"{len(episodes)} episodes came out the same in a worker process"
         witness.found("processes", "ok", text)
@@ -238,24 +282,42 @@ def _processes(witness: Witness, episodes: list[Episode], source: Source) -> Non
 
 def _played_by(pool: Pool, episodes: list[Episode]) -> str:
     """The first difference between episodes and the same ones played by a pool."""
-    arrays = pool.arrays
-    lanes = {
-        "reward": arrays.reward, "terminated": arrays.terminated, "truncated": arrays.truncated,
-        "action_mask": arrays.mask, **named(pool.layout.observation_of(arrays.observation)),
-    }  # fmt: skip
     seeds = np.array([episode.seed for episode in episodes], np.uint64)
     pool.reset(0, np.arange(len(episodes)), seeds)
-    steps = zip_longest(*(episode.actions for episode in episodes), fillvalue=-1)
-    for number, actions in enumerate([None, *steps]):
+    return _plays_on(pool, episodes, [0] * len(episodes))
+
+
+def _saved_and_loaded(witness: Witness, pool: Pool, episodes: list[Episode]) -> str:
+    """The same for episodes that are saved halfway and go on in the pool."""
+    halfway = [len(episode.states) // 2 for episode in episodes]
+    with Pool([witness.simulator], [(0, len(episodes))]) as here:
+        for lane, (episode, number) in enumerate(zip(episodes, halfway, strict=True)):
+            here.place(lane, episode.states[number])
+        pool.load(0, here.save(0))
+    return _plays_on(pool, episodes, halfway)
+
+
+def _plays_on(pool: Pool, episodes: list[Episode], begun: list[int]) -> str:
+    """The first difference between episodes and their lanes, which have made so many steps."""
+    arrays = pool.arrays
+    shown = {
+        "action_mask": arrays.mask, **named(pool.layout.observation_of(arrays.observation))
+    }  # fmt: skip
+    of_a_step = {
+        "reward": arrays.reward, "terminated": arrays.terminated, "truncated": arrays.truncated,
+    }  # fmt: skip
+    rest = [episode.actions[first:] for episode, first in zip(episodes, begun, strict=True)]
+    for number, actions in enumerate([None, *zip_longest(*rest, fillvalue=-1)]):
         if actions is not None:
             pool.advance(0, np.array(actions))
             pool.receive(0)
-        for lane, episode in enumerate(episodes):
-            if number > len(episode.actions):
+        lanes = shown if actions is None else {**of_a_step, **shown}
+        for lane, (episode, first) in enumerate(zip(episodes, begun, strict=True)):
+            if first + number > len(episode.actions):
                 continue
-            seen = episode.seen[number]
+            seen = episode.seen[first + number]
             now = {name: array[lane] for name, array in lanes.items() if name in seen}
             before = {name: seen[name].astype(array.dtype) for name, array in now.items()}
             if what := difference(now, before):
-                return f"at {Place(episode.seed, number)}, {what}"
+                return f"at {Place(episode.seed, first + number)}, {what}"
     return ""

@@ -9,7 +9,8 @@ import numpy as np
 from save_rl.envs.check.witness import Witness, Wrong
 from save_rl.envs.check.words import cause, kind, shown
 
-_REQUIRED, _OPTIONAL = ("reset", "step", "observe"), ("action_mask", "render", "sample_step")
+_REQUIRED = ("reset", "step", "observe")
+_OPTIONAL = ("action_mask", "render", "sample_step", "save_state", "load_state")
 
 
 class Jitted:
@@ -46,6 +47,9 @@ def look_at_names(witness: Witness, seed: int) -> None:
     for name in (*_REQUIRED, *present):
         if not callable(value := getattr(simulator, name)):
             raise Wrong("interface", f"{name} must be a method, not {shown(value)}.")
+    for name, other in (("save_state", "load_state"), ("load_state", "save_state")):
+        if name in present and other not in present:
+            raise Wrong("interface", f"There is {name} but no {other}: have both, or neither.")
     number = simulator.num_actions
     if not isinstance(number, int | np.integer) or isinstance(number, bool) or number < 1:
         hint = " Make it an attribute or a @property." if callable(number) else ""

@@ -16,8 +16,12 @@ from save_rl.types import State
 _LARGE = 1e3  # numbers beyond this are worth a note
 _SUBJECTS = (
     "interface", "reset", "step", "observations", "masks", "determinism", "state", "branches",
-    "interleaving", "processes", "endings", "seeds", "render", "sample_step", "speed",
+    "interleaving", "processes", "endings", "seeds", "render", "sample_step", "saving", "speed",
 )  # fmt: skip
+_SUBJECT_OF = {
+    "observe": "observations", "action_mask": "masks", "save_state": "saving",
+    "load_state": "saving",
+}  # fmt: skip
 _HINTS = {
     3: " Where nothing is ever truncated, the fourth is False.",
     5: " Unlike in Gymnasium, the state comes first and there is no info.",
@@ -94,8 +98,9 @@ class Witness:
         try:
             result = getattr(self.simulator, method)(*arguments)
         except Exception as error:
-            subject = {"observe": "observations", "action_mask": "masks"}.get(method, method)
-            given = arguments if method == "reset" else ("state", *arguments[1:])
+            subject = _SUBJECT_OF.get(method, method)
+            first = {"reset": arguments[0], "load_state": "save_state(state)"}.get(method, "state")
+            given = (first, *arguments[1:])
             at = "" if method == "reset" else f", at {place}"
             text = f"{method}({', '.join(map(str, given))}) raised {cause(error)}{at}"
             if method == "step" and self.has("action_mask"):
