@@ -14,6 +14,7 @@ from save_rl.training import checkpoint
 from save_rl.training.loop import make_program
 from save_rl.training.recurrent_network import to_batch
 from save_rl.training.run_directory import read_settings
+from save_rl.watch import watch
 
 # One worker runs them all, so that the run is made once.
 pytestmark = pytest.mark.xdist_group("r2d2")
@@ -115,3 +116,18 @@ def test_it_can_be_watched_beside_its_values(trained, tmp_path, capsys):
     with Image.open(out) as image:
         assert 1 < getattr(image, "n_frames", 1) <= 20
         assert image.size[0] > 252 + 100  # the picture of the game, and bars
+
+
+def test_what_is_shown_beside_it_is_what_it_chose_by(trained, tmp_path):
+    """Qθ, and what the search made of it, in points: where it did not look, the same."""
+    episode = watch(str(trained), tmp_path / "x.gif", env_options={"max_frames": 60}, budget=3)
+    changed = 0.0
+    for move in episode.moves:
+        prior, searched, explored, action = move.values
+        assert 1 <= explored.sum() <= 3
+        assert explored[prior.argmax()]  # the first simulation tries the network's favourite
+        np.testing.assert_allclose(searched[~explored], prior[~explored], rtol=1e-5, atol=1e-6)
+        assert action == np.where(explored, searched, -np.inf).argmax()
+        assert move.state.action == action
+        changed = max(changed, np.abs(searched - prior).max())
+    assert changed > 0.01

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -304,6 +305,23 @@ def test_a_restored_writer_goes_on(after):
             np.testing.assert_array_equal(x, y)
 
 
+def test_saved_windows_are_small_where_pictures_hardly_change():
+    shapes, lanes = SHAPES._replace(frame=(84, 84)), 3
+    rng, writer = np.random.default_rng(0), Writer(SMALL, shapes, lanes)
+    frame = rng.integers(256, size=(lanes, *shapes.frame), dtype=np.uint8)
+    zero = np.zeros(lanes, np.float32)
+    values, state = np.zeros((lanes, SHAPES.actions), np.float32), np.zeros((lanes, *SHAPES.state))
+    for t in range(25):
+        frame[:, t, t] += 1  # one pixel
+        step = Step(frame, zero, zero, zero, zero, zero + 1, values, state, values, values > 0)
+        writer.add(step, np.zeros(lanes, bool), 0)
+    saved = writer.state()
+    assert saved["frame"].nbytes < 1.2 * frame.nbytes  # noise: it can't shrink; the rest does
+    other = Writer(SMALL, shapes, lanes)
+    other.restore(saved)
+    np.testing.assert_array_equal(other._rows["frame"], writer._rows["frame"])
+
+
 def test_contradictions_are_refused():
     (e,) = episodes(0, [[(2, True)]])[0]
     step = Step(**{name: getattr(e, name)[0][None] for name in STEP})
@@ -314,6 +332,9 @@ def test_contradictions_are_refused():
         writer.add(step, np.array([True]), 0)
     with pytest.raises(InputError, match=r"sequences.period: 81 is not possible; it must be bet"):
         Writer(SequenceSettings(period=81), SHAPES, 1)
+
+
+n_step_targets = jax.jit(r2d2.n_step_targets, static_argnames="n")
 
 
 @pytest.mark.parametrize("length", [1, 4, 5, 6, 30])
@@ -329,7 +350,7 @@ def test_first_priorities_are_those_of_the_learner(length, ends):
     chosen = SequenceSettings()
     errors = sequences.td_errors(q, action, reward, discount, chosen)
     valid = np.ones(length, bool)
-    targets = r2d2.n_step_targets(reward, chosen.gamma * discount, q, q, valid, chosen.n)
+    targets = n_step_targets(reward, chosen.gamma * discount, q, q, valid, n=chosen.n)
     expected = r2d2.td_errors(q[:-1], action, targets, valid)
     np.testing.assert_allclose(errors, expected, rtol=1e-4, atol=1e-4)
     found = sequences.priority(errors)

@@ -1,7 +1,5 @@
 """The recurrent network in a search: what its nodes remember."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,47 +7,13 @@ import pytest
 
 from save_rl.envs.pool import Pool
 from save_rl.learning.r2d2_settings import NetworkSettings, SequenceSettings
-from save_rl.networks.recurrent import STACK
 from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import LaneSearch
 from save_rl.training.recurrent_network import Networks, Recall
+from tests.training.pictures import ACTIONS, Pictures
 
-ACTIONS, LANES, BUDGET = 4, 5, 9
+LANES, BUDGET = 5, 9
 BETAS = 1.0, 10.0
-
-
-class Shown(NamedTuple):
-    """A moment: a number that all its pictures are drawn from, and what led here."""
-
-    number: int
-    stack: np.ndarray
-    action: int = 0
-    reward: float = 0.0
-
-
-class Pictures:
-    """Shows noise that depends on all actions so far; ends after some of them."""
-
-    num_actions = ACTIONS
-
-    def reset(self, seed):
-        return Shown(seed + 1, self._push(np.zeros((84, 84, STACK), np.uint8), seed + 1))
-
-    def _push(self, stack, number):
-        new = np.random.default_rng(number).integers(256, size=(84, 84, 1), dtype=np.uint8)
-        return np.concatenate([stack[..., 1:], new], -1)
-
-    def step(self, state, action):
-        number = (state.number * 31 + action * 7 + 1) % 1_000_003
-        reward = float(number % 13 - 6)
-        after = Shown(number, self._push(state.stack, number), int(action), reward)
-        return after, reward, number % 11 == 0, False
-
-    def observe(self, state):
-        return {
-            "frames": state.stack, "action": np.int32(state.action),
-            "reward": np.float32(state.reward),
-        }  # fmt: skip
 
 
 @pytest.fixture(scope="module")

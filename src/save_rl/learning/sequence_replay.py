@@ -18,9 +18,8 @@ import numpy as np
 from save_rl.compiled import njit
 from save_rl.errors import InputError, RunError, require
 from save_rl.learning.r2d2_settings import ReplaySettings
-from save_rl.learning.sequences import Sequence
+from save_rl.learning.sequences import LEVEL, Sequence, changes
 
-_LEVEL = 1
 _RATIO = 14  # by which frames shrink in the busiest of the games that were measured
 _SMALLEST = 1e-6  # a sequence without any error can still be drawn
 
@@ -74,9 +73,7 @@ def pack(sequence: Sequence) -> Packed:
     record = np.zeros((), _record(sequence))
     for name in record.dtype.names or ():
         record[name] = getattr(sequence, name)
-    change = sequence.frames.copy()
-    change[1:] ^= sequence.frames[:-1]
-    data = zlib.compress(record.tobytes() + change.tobytes(), _LEVEL)
+    data = zlib.compress(record.tobytes() + changes(sequence.frames).tobytes(), LEVEL)
     return Packed(data, float(sequence.priority))
 
 

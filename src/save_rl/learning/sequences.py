@@ -10,6 +10,7 @@ from) or is cut by the time cap (the discount stays 1). In the second case the o
 last step follows it, in what is padding otherwise, so that the last steps have a target too.
 """
 
+import zlib
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from save_rl.learning.r2d2_settings import ETA, SequenceSettings
 from save_rl.rescaling import rescale, unscale
 
 LEAD = 3  # frames before the first step, for its stack of 4
+LEVEL = 1  # of zlib
 
 
 class Shapes(NamedTuple):
@@ -84,6 +86,13 @@ def blank(settings: SequenceSettings, shapes: Shapes) -> Sequence:
         q_mcts=values if shapes.searched else None,
         explored=values.astype(np.bool_) if shapes.searched else None,
     )
+
+
+def changes(frames: np.ndarray) -> np.ndarray:
+    """Frames `[n, ...]`, each but the first XOR the one before: mostly zeros, to be compressed."""
+    change = frames.copy()
+    change[1:] ^= frames[:-1]
+    return change
 
 
 def td_errors(
@@ -192,14 +201,26 @@ class Writer:
             self._clear(lane)
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that the lanes hold, for a checkpoint."""
-        arrays = self._rows | {"states": self._states, "age": self._age, "window": self._window}
-        return {name: array.copy() for name, array in arrays.items()}
+        """All that the lanes hold, for a checkpoint; frames as bytes `[any]`, compressed."""
+        arrays: dict[str, np.ndarray] = {
+            **self._rows, "states": self._states, "age": self._age, "window": self._window,
+        }  # fmt: skip
+        frames = changes(arrays.pop("frame")[arrays["valid"]])
+        packed = np.frombuffer(zlib.compress(frames.data, LEVEL), np.uint8)
+        return {"frame": packed, **{name: array.copy() for name, array in arrays.items()}}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Go on where `state` was taken, with the same settings, shapes and lanes."""
+        rows = self._rows["frame"]
+        frames = np.frombuffer(bytearray(zlib.decompress(state["frame"].data)), np.uint8)
+        frames = frames.reshape(-1, *rows.shape[2:])
+        for i in range(1, len(frames)):
+            frames[i] ^= frames[i - 1]
+        rows[...] = 0
+        rows[state["valid"]] = frames
         for name, array in self._rows.items():
-            array[...] = state[name]
+            if name != "frame":
+                array[...] = state[name]
         self._states[...] = state["states"]
         self._age[...], self._window[...] = state["age"], state["window"]
 

@@ -115,32 +115,37 @@ class Program(Stage):
         )  # fmt: skip
         agent, self.r2d2 = _filled_in(settings)
         settings = replace(settings, discount=self.r2d2.sequences.gamma)
-        super().__init__(settings, simulators, sources, agent=agent, plays=plays, **places)
-        self.space = SPACES[self.r2d2.network.search_space]
-        actions = self.pool.layout.num_actions
+        layout = Layout.of(simulators[0])
         beta_q, beta_a = (beta.start for beta in settings.betas)
         self.networks = Networks(
-            (beta_q, beta_a), self.r2d2.network, self.r2d2.sequences, actions, options or {}
-        )
-        shown = {name: shape for name, _, shape in self.pool.layout.observation}
+            (beta_q, beta_a), self.r2d2.network, self.r2d2.sequences, layout.num_actions,
+            options or {},
+        )  # fmt: skip
+        shown = {name: shape for name, _, shape in layout.observation}
         self._shapes = Shapes(
             frame=shown["frames"][:2],
             state=(2, self.networks.hidden),
-            actions=actions,
-            searched=self.agent.amortization_loss != "none",
+            actions=layout.num_actions,
+            searched=agent.amortization_loss != "none",
         )
+        self._new_replay()  # one that is too large is refused before there are processes
+        super().__init__(settings, simulators, sources, agent=agent, plays=plays, **places)
+        self.space = SPACES[self.r2d2.network.search_space]
         self._epsilon = epsilon_ladder(settings.lanes)
         self._counted = 0  # faults that are in `restarts`
         (self._device,) = jnp.zeros(()).devices()
         self._learning = ThreadPoolExecutor(1, "learn")
         self._start(self.networks.initial(jax.random.PRNGKey(settings.seeds[0])).params)
 
+    def _new_replay(self) -> SequenceReplay:
+        return SequenceReplay(self.r2d2.replay, blank(self.r2d2.sequences, self._shapes))
+
     def _start(self, params: Any) -> None:
         """Memories without anything in them."""
         s, r = self.settings, self.r2d2
         self._recall = Recall(self.networks, params, s.lanes, s.budget)
         self._writer = Writer(r.sequences, self._shapes, s.lanes)
-        self._replay = SequenceReplay(r.replay, blank(r.sequences, self._shapes))
+        self._replay = self._new_replay()
 
     def close(self) -> None:
         self._learning.shutdown()
@@ -187,9 +192,7 @@ class Program(Stage):
             acting=learner.params,
             before=np.zeros((lanes + 1, 2, self.networks.hidden), np.float32),
             writer=Writer(self.r2d2.sequences, self._shapes, lanes).state(),
-            replay=SequenceReplay(
-                self.r2d2.replay, blank(self.r2d2.sequences, self._shapes)
-            ).state(),
+            replay=self._new_replay().state(),
             stats=no_stats(np),
             health=no_health(),
         )
@@ -200,7 +203,8 @@ class Program(Stage):
         replay = {
             name: x if name == "counters" else AnyLength(x.dtype) for name, x in one.replay.items()
         }
-        return (one._replace(history=AnyLength(np.int32), replay=replay),)
+        writer = {**one.writer, "frame": AnyLength(np.uint8)}
+        return (one._replace(history=AnyLength(np.int32), writer=writer, replay=replay),)
 
     def snapshot(self, state: tuple[SequenceSeed]) -> tuple[SequenceSeed]:
         """What a checkpoint holds."""
@@ -230,7 +234,7 @@ class Program(Stage):
             wanted = self._any_level()
             self._play_again(0, seed.episode_seed, wanted, seed.episode_step, seed.history)
         learner, acting = jax.tree.map(jnp.asarray, (seed.learner, seed.acting))
-        return (seed._replace(learner=learner, acting=acting),)
+        return (seed._replace(learner=learner, acting=acting, writer={}, replay={}),)
 
     def advance(self, state: tuple[SequenceSeed], step: int) -> tuple[SequenceSeed]:
         """A chunk of lock-steps; `step` were made before. What is given is used up."""
