@@ -24,6 +24,7 @@ from tests.training.pictures import Pictures
 pytestmark = pytest.mark.xdist_group("r2d2-program")
 
 LANES, CHUNK = 4, 4
+UNLEARNED = ReplaySettings(60, minimum=60, batch=4, capacity_bytes=2**26)
 
 
 def settings(agent="r2d2-save", chunk=CHUNK, **changes):
@@ -152,14 +153,28 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(trained, tmp
 
 def test_a_search_that_is_thrown_away_changes_nothing():
     """The literal control acts, remembers and replays as the one that does not search."""
-    runs, never = [], ReplaySettings(60, minimum=60, batch=4, capacity_bytes=2**26)
+    runs = []
     for discards in (False, True):
-        made = program("r2d2-controlled", discards=discards, replay=never)
+        made = program("r2d2-controlled", discards=discards, replay=UNLEARNED)
         (seed,) = made.snapshot(advance(made, made.begin(), 8))
         assert (seed.simulator_steps > 0) == discards
         assert 10 < len(seed.replay["ends"]) < 60
         runs.append(seed._replace(simulator_steps=np.zeros(())))
     jax.tree.map(np.testing.assert_array_equal, *runs)
+
+
+@pytest.mark.parametrize("space", ["transformed", "mixed", "raw"])
+def test_what_a_search_found_is_replayed_in_the_units_of_the_network(space):
+    """So where it did not look, there is what the network said; rewards are -6 to 6 points."""
+    network = NetworkSettings(profile="small", search_space=space)
+    made = program(network=network, replay=UNLEARNED)
+    advance(made, made.begin(), 2)
+    rows = {name: array[made._writer._rows["valid"]] for name, array in made._writer._rows.items()}
+    found, explored, own = rows["q_mcts"], rows["explored"], rows["q_theta"]
+    assert 0 < explored.sum() < explored.size
+    np.testing.assert_allclose(found[~explored], own[~explored], rtol=1e-4, atol=1e-5)
+    assert np.abs(found - own)[explored].max() > 0.1
+    assert np.abs(found).max() < 4  # h(20) = 3.6
 
 
 def test_a_worker_that_dies_costs_its_episodes_and_not_the_run(tmp_path):
