@@ -4,24 +4,36 @@ import numpy as np
 import pytest
 
 from save_rl.bench import atari
+from save_rl.errors import RunError
 
 
-def test_a_small_run_has_every_figure():
+def test_a_small_run_has_every_figure(monkeypatch):
+    monkeypatch.setattr(atari, "GAMES", ("ms_pacman", "crazy_climber"))
     report = atari.bench_atari(repeats=1)
-    assert [case["game"] for case in report["cases"]] == list(atari.GAMES)
+    assert [case["game"] for case in report["cases"]] == ["ms_pacman", "crazy_climber"]
     for case in report["cases"]:
         assert set(case["simulations_per_second"]) == {"lanes", "step", "bare loop"}
         assert min(case["simulations_per_second"].values()) > 0
         assert set(case["ratio_to_bare_loop"]) == {"lanes", "step"}
     workers = report["in_workers"]
-    assert min(workers["simulations_per_second"].values()) > 0
-    assert workers["gain_of_a_second_worker"] > 0
+    rates = workers["simulations_per_second"]
+    assert set(rates) == {"one worker", "two workers", "one bare loop", "two bare loops"}
+    gains = [rates[f"two {what}s"] / rates[f"one {what}"] for what in ("worker", "bare loop")]
+    found = [workers[f"gain_of_a_second_{what}"] for what in ("worker", "bare_loop")]
+    assert found == pytest.approx(gains, abs=0.02)
+    assert workers["share_of_what_is_possible"] == pytest.approx(gains[0] / gains[1], abs=0.02)
 
 
 def test_loops_that_disagree_are_not_compared(monkeypatch):
     monkeypatch.setattr(atari._Bare, "__call__", lambda _, core, stack, __: (core, stack, 0))
     with pytest.raises(AssertionError, match="end in different places"):
         atari._game("ms_pacman", 1)
+
+
+def test_a_bare_loop_that_ends_is_not_taken_for_a_fast_one(capfd):
+    with atari._bare_loops("no_such_game", 1) as ask, pytest.raises(RunError, match="has ended"):
+        ask(1)
+    assert "no Atari game 'no_such_game'" in capfd.readouterr().err
 
 
 def test_moments_differ():

@@ -2,10 +2,16 @@
 
 A simulation restores a state, holds an action for four frames, makes a picture and saves the state.
 The bare loop does just that, with the same picture; it has no states, observations or checks.
+
+What a second worker gains is measured next to what a second process with a bare loop of its own
+gains: more is not to be had from two cores that share clock, caches and memory with others.
 """
 
+import contextlib
 import platform
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -16,10 +22,12 @@ from save_rl.envs.atari import Atari, AtariState
 from save_rl.envs.atari.emulator import REPEAT, Emulator
 from save_rl.envs.atari.frames import pushed
 from save_rl.envs.pool import Pool, Source
+from save_rl.errors import RunError
 
 GAMES = ("ms_pacman", "frostbite", "crazy_climber", "up_n_down")  # the last two: fast and slow
 LANES = 32
 WORKERS_GAME = "ms_pacman"
+BUDGET = 10  # simulations that follow one another without a pause; paper, appendix E
 
 
 def _moments(sim: Atari, count: int) -> list[AtariState]:
@@ -98,30 +106,89 @@ def _game(game: str, repeats: int) -> dict[str, Any]:
     }
 
 
+def _two_groups(pool: Pool) -> Callable[[], None]:
+    """A function that makes `BUDGET` simulations in every lane, the way a search asks for them: one
+    group's answers are looked at while the other group is simulated."""
+    nodes = [0 * group.lanes for group in pool.groups]
+    actions = [group.lanes % pool.layout.num_actions for group in pool.groups]
+    both = range(len(pool.groups))
+    for group in both:
+        pool.reset(group, pool.groups[group].lanes, pool.groups[group].lanes)
+
+    def search() -> None:
+        for group in both:
+            pool.step(group, nodes[group], actions[group], 1)
+        for new in range(1, BUDGET + 1):
+            for group in both:
+                pool.receive(group)
+                if new < BUDGET:
+                    pool.step(group, nodes[group], actions[group], new + 1)
+
+    return search
+
+
+def serve_bare(game: str) -> None:
+    """Make `BUDGET` bare simulations of every lane for each line that is read."""
+    sim, bare = Atari(game), _Bare(game)
+    starts = [sim.reset(lane) for lane in range(LANES)]
+    for _ in sys.stdin:
+        for _ in range(BUDGET):
+            for lane, state in enumerate(starts):
+                bare(state.core, state.stack, lane % sim.num_actions)
+        print(flush=True)
+
+
+@contextlib.contextmanager
+def _bare_loops(game: str, number: int) -> Iterator[Callable[[int], None]]:
+    """A function that has so many of these processes make their bare simulations, each all."""
+    code = f"from save_rl.bench.atari import serve_bare; serve_bare({game!r})"
+    with contextlib.ExitStack() as stack:
+        pipes: Any = []
+        for _ in range(number):
+            process = subprocess.Popen(
+                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            pipes.append((stack.enter_context(process).stdin, process.stdout))
+
+        def ask(first: int) -> None:
+            for there, _ in pipes[:first]:
+                there.write(b"\n")
+                there.flush()
+            for _, back in pipes[:first]:
+                if not back.readline():
+                    raise RunError("a process with a bare loop has ended; see what it says above.")
+
+        yield ask
+
+
 def _workers(repeats: int) -> dict[str, Any]:
-    """The same lanes in one worker process and in two."""
+    """The same lanes in one worker process and in two; a bare loop in one process and in two."""
     sim, source = Atari(WORKERS_GAME), Source(f"atari/{WORKERS_GAME}", 0, {})
-    lanes = np.arange(LANES)
-    sizes, nodes, actions = [(0, len(lanes))], 0 * lanes, lanes % sim.num_actions
-
-    def trips(pool: Pool) -> Callable[[], None]:
-        pool.reset(0, lanes, lanes)
-
-        def trip() -> None:
-            pool.step(0, nodes, actions, 1)
-            pool.receive(0)
-
-        return trip
-
+    sizes = [(0, LANES // 2)] * 2
     with (
         Pool([sim], sizes, workers=1, sources=[source]) as one,
         Pool([sim], sizes, workers=2, sources=[source]) as two,
+        _bare_loops(WORKERS_GAME, 2) as bare,
     ):
-        seconds = median_seconds({"one": trips(one), "two": trips(two)}, repeats)
+        seconds = median_seconds(
+            {
+                "one worker": _two_groups(one),
+                "two workers": _two_groups(two),
+                "one bare loop": lambda: bare(1),
+                "two bare loops": lambda: bare(2),
+            },
+            repeats,
+        )
+    made = dict.fromkeys(seconds, BUDGET * LANES) | {"two bare loops": 2 * BUDGET * LANES}
+    rates = {name: made[name] / s for name, s in seconds.items()}
+    gain = rates["two workers"] / rates["one worker"]
+    possible = rates["two bare loops"] / rates["one bare loop"]
     return {
         "game": WORKERS_GAME,
-        "simulations_per_second": {name: round(len(lanes) / s) for name, s in seconds.items()},
-        "gain_of_a_second_worker": round(seconds["one"] / seconds["two"], 2),
+        "simulations_per_second": {name: round(rate) for name, rate in rates.items()},
+        "gain_of_a_second_worker": round(gain, 2),
+        "gain_of_a_second_bare_loop": round(possible, 2),
+        "share_of_what_is_possible": round(gain / possible, 2),
     }
 
 
@@ -131,5 +198,5 @@ def bench_atari(repeats: int = 60) -> dict[str, Any]:
         "device": f"{platform.machine()}, one core, ale-py {version('ale-py')}",
         "lanes": LANES,
         "cases": [_game(game, repeats) for game in GAMES],
-        "in_workers": _workers(repeats),
+        "in_workers": _workers(max(repeats // 3, 1)),
     }
