@@ -138,7 +138,12 @@ def _load_run(
     where they are not the run's own.
     """
     settings = read_settings(folder, "DIR")
-    settings = replace(settings, env_options={**settings.env_options, **(options or {})})
+    # Nothing is replayed: a run can be tested where there is no room for its replay.
+    replay = replace(settings.r2d2.replay, capacity=1, minimum=1)
+    settings = replace(
+        settings, env_options={**settings.env_options, **(options or {})},
+        r2d2=replace(settings.r2d2, replay=replay),
+    )  # fmt: skip
     if plays is not None and get_agent(settings.agent).value_loss != "td":
         raise InputError(
             f"--agent: '{plays.name}' needs a run that learned Q-values, and '{settings.agent}' "
