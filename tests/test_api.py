@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import save_rl
 from save_rl.api import env_name
 from save_rl.errors import InputError
+from save_rl.training.cluster.settings import ClusterSettings
 
 SOURCE = Path(__file__).parents[1] / "src"
 SCRIPT = """
@@ -48,3 +50,22 @@ def test_a_script_without_its_guard_stops_instead_of_starting_workers_without_en
     )
     assert done.returncode != 0
     assert "starts worker processes when it is imported" in done.stderr
+
+
+def test_what_is_said_of_a_cluster_is_for_one():
+    with pytest.raises(InputError) as error:
+        save_rl.train("gym/CartPole-v1", cluster_settings=ClusterSettings(ahead=3))
+    assert str(error.value) == (
+        "--cluster.ahead: 3 is not possible; it must be left out without --cluster."
+    )
+
+
+def test_a_cluster_is_asked_for_as_on_the_command_line():
+    pytest.importorskip("ray")
+    actors = ClusterSettings(actors=65)
+    with pytest.raises(InputError) as error:
+        save_rl.train("gym/CartPole-v1", cluster="auto", cluster_settings=actors)
+    assert str(error.value) == (
+        "--cluster.actors: 65 is not possible; it must be between 1 and --lanes (64), as every "
+        "actor has one at least."
+    )

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from save_rl.errors import InputError
-from save_rl.training.settings import TrainSettings
+from save_rl.errors import InputError, require
+from save_rl.training.cluster.settings import ClusterSettings
+from save_rl.training.settings import TrainSettings, named_options
 
 if TYPE_CHECKING:
     from save_rl.training.loop import TrainResult
@@ -37,6 +38,26 @@ def env_name(env: str | Callable[..., Any]) -> str:
     return f"{module}:{name}"
 
 
+def run_training(
+    settings: TrainSettings,
+    out: Path,
+    cluster: str | None,
+    cluster_settings: ClusterSettings,
+    **options: Any,
+) -> "TrainResult":
+    """Train here, or on the cluster at this address."""
+    if cluster is not None:
+        from save_rl.training.cluster.run import train_on_cluster
+
+        return train_on_cluster(settings, out, cluster_settings, cluster, **options)
+    usual = dict(named_options(ClusterSettings(), "--cluster."))
+    for option, value in named_options(cluster_settings, "--cluster."):
+        require(value == usual[option], option, value, "left out without --cluster")
+    from save_rl.training.loop import train as train_here
+
+    return train_here(settings, out, **options)
+
+
 def train(
     env: str | Callable[..., Any] = "tightrope",
     *,
@@ -49,21 +70,25 @@ def train(
     step_timeout: float = 0.0,
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
+    cluster: str | None = None,
+    cluster_settings: ClusterSettings | None = None,
     **settings: Any,
 ) -> "TrainResult":
     """Train an agent and leave a run directory; see `TrainSettings` for everything else to set.
 
     env: a name of `save-rl envs`, `gym/ID`, `package.module:factory`, or such a factory itself.
     Several seeds, `seed=(0, 1, 2)`, train side by side in one compiled program.
+    cluster: the address of a Ray cluster to train on, or `"auto"`, as `cluster_settings` say. This
+    process then leaves GPUs to the learner, and uses JAX on the CPU alone.
     """
-    from save_rl.training.loop import train as run
-
     seeds = (seed,) if isinstance(seed, int) else tuple(seed)
     full = TrainSettings(env=env_name(env), agent=agent, seeds=seeds, **settings)
     full.check()
-    return run(
+    return run_training(
         full,
         Path(out) if out is not None else default_out(full),
+        cluster,
+        cluster_settings or ClusterSettings(),
         resume=resume,
         device=device,
         workers=workers,

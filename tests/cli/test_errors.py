@@ -442,8 +442,9 @@ CLUSTERS = {
     "train --cluster.synchronous": (
         "--cluster.synchronous: True is not possible; it must be left out without --cluster."
     ),
-    "train --cluster auto": (
-        "--cluster: 'tightrope' is written in JAX and trains on one device; leave --cluster out."
+    "train tests.training.environments:never_nan --cluster auto": (
+        "--cluster: 'tests.training.environments:never_nan' is written in JAX and trains on one "
+        "device; leave --cluster out."
     ),
     "train --cluster auto --cluster.inference learner --agent r2d2 atari/MsPacman": (
         "--cluster.inference: 'learner' is not possible; it must be 'actors' for 'r2d2', whose "

@@ -42,6 +42,11 @@ def all_steps(env, positions, goals, actions):
     return jax.vmap(env.step)(TightropeState(positions, goals), actions)
 
 
+@jax.jit
+def one_step(env, state, action):
+    return env.step(state, action)
+
+
 @rewards
 @terminals
 def test_steps_follow_the_rules(reward, terminal):
@@ -65,6 +70,28 @@ def test_steps_follow_the_rules(reward, terminal):
     np.testing.assert_allclose(paid, payments, rtol=1e-6)
     np.testing.assert_array_equal(over, endings)
     assert not np.asarray(truncated).any()
+
+
+@rewards
+@given(
+    seed=st.integers(0, 2**32 - 1), terminal=st.sampled_from([0, 50, 95]),
+    goal=st.integers(1, STATES - 1), actions=st.lists(st.integers(0, ACTIONS - 1), min_size=STATES),
+)  # fmt: skip
+@settings(max_examples=30, deadline=None)
+def test_an_episode_is_the_same_in_both_versions(reward, seed, terminal, goal, actions):
+    options = {"reward": reward, "terminal": terminal}
+    here, there = tightrope_simulator(seed, **options), tightrope(seed, **options)
+    goal = goal if reward == "sparse" else STATES - 1
+    one, other = TightropeState(0, goal), TightropeState(jnp.int32(0), jnp.int32(goal))
+    over = False
+    for action in actions:
+        if over:
+            break
+        np.testing.assert_array_equal(here.observe(one), there.observe(other))
+        one, paid, over, truncated = here.step(one, action)
+        other, *result = one_step(there, other, action)
+        assert (*one, paid, over, truncated) == (*other, *result)
+    assert over  # no rope is longer
 
 
 @rewards

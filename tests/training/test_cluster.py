@@ -1,9 +1,11 @@
 """Training with actors on a Ray cluster: the same run, whoever acts, and whoever dies."""
 
 import os
+import re
 import signal
 from dataclasses import asdict
 from itertools import pairwise
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
+from save_rl.envs import make_all  # noqa: E402
 from save_rl.learning.exploration import epsilon_ladder  # noqa: E402
 from save_rl.learning.r2d2_settings import (  # noqa: E402
     NetworkSettings,
@@ -19,11 +22,13 @@ from save_rl.learning.r2d2_settings import (  # noqa: E402
     SequenceSettings,
 )
 from save_rl.training import host, r2d2  # noqa: E402
+from save_rl.training.cluster import learner  # noqa: E402
 from save_rl.training.cluster.actor import Actor, FrameLanes, Order, Task  # noqa: E402
 from save_rl.training.cluster.program import cluster_program  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
 from save_rl.training.settings import TrainSettings  # noqa: E402
 from tests.search.table_simulators import FOREVER, maze  # noqa: E402
+from tests.training.numbered import Moment, Numbered, check_numbers  # noqa: E402
 from tests.training.test_recurrent_network import Pictures  # noqa: E402
 
 pytestmark = [
@@ -32,6 +37,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
 ]
 ENV = "tests.search.table_simulators:maze"
+NUMBERED = "tests.training.numbered:Numbered"
 PICTURES = "tests.training.test_recurrent_network:Pictures"
 LANES = 8
 RECURRENT = {
@@ -58,7 +64,7 @@ def settings(**changes):
 def cluster():
     path = os.pathsep.join([os.path.abspath("src"), os.path.abspath(".")])
     os.environ["PYTHONPATH"] = path
-    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR")
+    ray.init("local", num_cpus=4, include_dashboard=False, logging_level="ERROR")
     yield
     ray.shutdown()
 
@@ -69,7 +75,7 @@ def make(cluster):
 
     def program(warn=None, changes=None, **given):
         chosen = settings(**(changes or {}))
-        simulator = Pictures() if chosen.env == PICTURES else maze(3)
+        (simulator,) = make_all(chosen.env, (3,), **chosen.env_options)
         place = ClusterSettings(**given)
         made.append(cluster_program(chosen, [simulator], place, warn=warn))
         return made[-1]
@@ -77,6 +83,23 @@ def make(cluster):
     yield program
     for program in made:
         program.close()
+
+
+class Idle:
+    """Takes cores, and does nothing."""
+
+    def ready(self):
+        return True
+
+
+def process_of(place):
+    return int(place.where.split()[-1].rstrip(")"))
+
+
+def wait_until_done(crew):
+    """Until everything is answered that actors were asked for."""
+    owed = [reference for place in crew.places for reference, _ in place.owed]
+    ray.wait(owed, num_returns=len(owed), timeout=60)
 
 
 def advance(program, state, chunks):
@@ -157,11 +180,11 @@ def test_an_actor_that_is_ahead_does_not_repeat_itself():
 
 def test_an_actor_that_is_killed_is_replaced(make):
     said = []
-    program = make(warn=said.append, actors=2)
+    program = make(warn=said.append, actors=2, changes={"env": NUMBERED, "replay": 640})
     state = advance(program, program.begin(), 3)
     before = int(state[0].env_steps)
     where = program.crew.places[1].where
-    os.kill(int(where.split()[-1].rstrip(")")), signal.SIGKILL)
+    os.kill(process_of(program.crew.places[1]), signal.SIGKILL)
     steps = [before]
     for number in range(3, 12):
         state = program.advance(state, number * 2)
@@ -170,7 +193,58 @@ def test_an_actor_that_is_killed_is_replaced(make):
     assert said == [f"actor 1 is gone, {where}; another one takes its place"]
     assert all(after - now <= 3 * LANES for now, after in pairwise(steps))
     assert program.crew.places[1].life == 1
-    assert int(state[0].replay.added) == int(state[0].env_steps)
+    replay = state[0].replay
+    assert 24 * LANES - LANES <= int(state[0].env_steps) == int(replay.added) <= 640
+    check_numbers(replay.data.observation, int(replay.added))
+
+
+@pytest.mark.parametrize("wrong", [[0, 1, 1, 2], [0, 2], [0, 2, 1], [1, 2]])
+def test_a_step_that_is_not_counted_once_is_found(wrong):
+    other = Numbered()
+
+    def ring(times):
+        seen = [other.observe(Moment(seed, t)) for seed in (7, 2**31 - 1) for t in times]
+        return np.array([*seen, other.observe(Moment(3, 0))])
+
+    check_numbers(ring([0, 1, 2]), 7)
+    with pytest.raises(AssertionError):
+        check_numbers(ring(wrong), len(ring(wrong)))
+
+
+def test_memory_is_what_the_system_says_and_object_stores_hold_no_more_than_they_must(make):
+    wide = {"env": NUMBERED, "env_options": {"width": 8000}}
+    program = make(actors=1, ahead=3, changes=wide)
+    state, held = program.begin(), []
+    for number in range(8):
+        state = program.advance(state, number * program.settings.chunk)
+        wait_until_done(program.crew)
+        held.append(program.crew.stored_bytes())
+    everywhere, at_learner = learner.needed_bytes(program)
+    assert 1.3 * everywhere / 2 < max(held) <= 1.01 * (everywhere / 2 + at_learner)
+    place = program.crew.places[0]
+    status = Path(f"/proc/{process_of(place)}/status").read_text()
+    peak = int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024 / 1e6
+    assert place.megabytes == pytest.approx(peak, rel=0.1)
+
+
+def test_actors_that_find_no_core_are_named(make, monkeypatch):
+    class Told(Exception):
+        pass
+
+    def tell(text):
+        raise Told(text)
+
+    monkeypatch.setattr("save_rl.training.cluster.crew._SILENCE", 0.5)
+    all_cores = ray.remote(num_cpus=4)(Idle).remote()
+    ray.get(all_cores.ready.remote())
+    program = make(warn=tell, actors=2, synchronous=True)
+    with pytest.raises(Told) as told:
+        advance(program, program.begin(), 1)
+    assert str(told.value) == (
+        "2 of 2 actors find no free core, of the 4 that the cluster has; with "
+        "--cluster.synchronous the run waits for them"
+    )
+    ray.kill(all_cores)
 
 
 def test_one_process_answers_all_actors(make):

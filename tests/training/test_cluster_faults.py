@@ -25,6 +25,7 @@ from tests.training.test_cluster_run import (
 )
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.slow]
+STEPS = 100_000  # all of which are in the replay at the end
 FAULTS = ["actor"] * 11 + ["node"] * 5 + ["learner"] * 5
 
 
@@ -38,8 +39,9 @@ def test_a_run_with_many_faults_finishes_and_counts_right(tmp_path):
         try:
             nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
             driver = start(
-                "--cluster", cluster.address, "--steps", 100_000, "--chunk", 16, "--out", out
-            )
+                "--cluster", cluster.address, "--steps", STEPS, "--chunk", 16, "--out", out,
+                "--replay", STEPS + 1000, "--env-options", "length=40",
+            )  # fmt: skip
             for fault in faults:
                 before = newest(out)
                 wait_for(lambda before=before: newest(out) > max(before, 1), driver)

@@ -24,18 +24,20 @@ ray = pytest.importorskip("ray")
 from save_rl.errors import InputError  # noqa: E402
 from save_rl.training import checkpoint  # noqa: E402
 from save_rl.training.cluster import here, learner  # noqa: E402
-from save_rl.training.cluster.display import Display, rows  # noqa: E402
+from save_rl.training.cluster.display import rows  # noqa: E402
 from save_rl.training.cluster.program import Program  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
+from save_rl.training.progress import Progress  # noqa: E402
 from save_rl.training.settings import TrainSettings  # noqa: E402
 from tests.search.table_simulators import maze  # noqa: E402
+from tests.training.numbered import check_numbers  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("ray")
 ROOT = Path(__file__).parents[2]
 LANES, RATIO, BATCH = 8, 4, 16
 SETTINGS = [
-    "train", "tests.search.table_simulators:maze", "--lanes", str(LANES), "--batch", str(BATCH),
-    "--replay", "640", "--min-replay", "8", "--budget", "2", "--chunk", "8", "--seed", "3",
+    "train", "tests.training.numbered:Numbered", "--lanes", str(LANES), "--batch", str(BATCH),
+    "--replay", "20000", "--min-replay", "8", "--budget", "2", "--chunk", "8", "--seed", "3",
     "--checkpoint-seconds", "0",
 ]  # fmt: skip
 
@@ -128,6 +130,7 @@ def check_counters(out, finished=True):
     with np.load(out / "checkpoints" / f"{newest(out):09d}" / "arrays.npz") as arrays:
         steps, updates = int(arrays["[0].env_steps"]), int(arrays["[0].updates"])
         assert int(arrays["[0].replay.added"]) == steps
+        check_numbers(arrays["[0].replay.data.observation"], steps)
     assert updates * BATCH == pytest.approx(steps * RATIO, rel=0.05)
     lines = list(csv.DictReader(io.StringIO((out / "metrics.csv").read_text())))
     for name in ("env_steps", "updates", "episodes"):
@@ -241,14 +244,28 @@ def test_the_table_and_the_lines(capsys):
     figures = {
         "actors_alive": 3, "actors": 4, "steps_per_second": 1234.5, "replay_ratio": 4.0,
         "parameter_age": 1.25, "answers_owed": 8, "answers_waiting": 2, "actor_restarts": 1,
-        "learner_restarts": 0, "learner_megabytes": 451,
+        "learner_restarts": 0, "learner_megabytes": 451, "actor_megabytes": 1320,
+        "stored_megabytes": 2.25, "store_megabytes": 4000,
     }  # fmt: skip
     assert rows({}) == {}
-    with Display("save", 100, "episodes") as display:
-        display.update(100, "reward 0.5", figures)
+    with Progress("save", 100, "episodes") as display:
+        display.update(100, "reward 0.5", rows(figures))
         display.say("warning: something")
     assert capsys.readouterr().err == (
         "save: 100 of 100 episodes  reward 0.5  actors 3 of 4 alive; steps 1,234 a second; replay "
         "ratio 4.00; parameters 1.2 rounds old; answers 2 waiting, 8 asked for; restarts 1 of "
-        "actors, 0 of the learner; learner 451 MB\nwarning: something\n"
+        "actors, 0 of the learner; memory learner 451 MB, largest actor 1,320 MB; object store "
+        "2.2 of 4,000 MB\nwarning: something\n"
     )
+
+
+@pytest.mark.slow
+def test_a_cluster_that_has_ended_is_forgotten():
+    with private_ray():
+        _, process = here.start_cluster()
+        assert here.running_cluster() is not None
+        here.end_cluster(process)
+        # Without an address Ray would try to join the last cluster of this machine.
+        code = "import ray; ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr

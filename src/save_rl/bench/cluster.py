@@ -1,11 +1,10 @@
 """What actors on a Ray cluster gain, what they send, and what that comes to for many of them."""
 
 import os
-import resource
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
@@ -13,10 +12,12 @@ import jax
 import numpy as np
 
 from save_rl.bench.clocks import Clocks
+from save_rl.envs import simulator_name
 from save_rl.envs.pool import usable_cores
 from save_rl.errors import InputError, RunError
 from save_rl.training import loop
 from save_rl.training.cluster import crew
+from save_rl.training.cluster.actor import Actor, Order, Task, peak_megabytes
 from save_rl.training.cluster.here import end_cluster, same_port, start_cluster
 from save_rl.training.cluster.learner import tree_bytes
 from save_rl.training.cluster.program import Program
@@ -27,40 +28,57 @@ from save_rl.training.settings import TrainSettings
 ray = crew.ray
 ACTORS = (64, 256, 1024)
 _WARM_UP = 6  # rounds
+_TURNS = 5
+_LOOK = 0.5  # seconds between two looks at the object stores
 _MB = 1e6
 
 
 def bench_cluster(env: str, device: Any, lanes: int, seconds: float) -> dict[str, Any]:
     """Train SAVE with one actor and with two, on a cluster of this machine alone.
 
-    Both have the same lanes in all, so that a round is the same work.
+    Both have the same lanes in all, so that a round is the same work. They take turns, since other
+    work may share the machine, and figures are medians over the turns. So do one and two processes
+    that act for nobody: no cluster could gain more on this machine.
     """
-    settings = TrainSettings(env=env, lanes=lanes, chunk=1)
+    settings = TrainSettings(env=simulator_name(env), lanes=lanes, chunk=1)
     settings.check()
     envs, on_host = loop.environments(settings)
     if not on_host:
         raise InputError(f"--env: '{env}' is written in JAX, and actors need simulators.")
-    with _cluster():
-        cases = []
-        for actors in (1, 2):
-            chosen = ClusterSettings(actors=actors)
-            made = Program(settings, envs, chosen, options=compiler_options(device))
-            with closing(made) as program:
-                cases.append(_case(program, seconds))
-    one, two = (case["env_steps_per_second"] for case in cases)
+    with _cluster(), ExitStack() as stack:
+        cases = [_Case(settings, envs, actors, device) for actors in (1, 2)]
+        for case in cases:
+            stack.callback(case.program.close)
+        alone = [_Alone(cases[0], processes) for processes in (1, 2)]
+        for case in cases:
+            case.warm_up()
+        for _ in range(_TURNS):
+            for one in (*cases, *alone):
+                one.turn(seconds / _TURNS)
+        found = [case.report() for case in cases]
+        bare = [float(np.median(one.speeds)) for one in alone]
     return {
         "device": device.device_kind,
         "env": env,
         "cores": usable_cores(),
-        "cases": cases,
-        "gain_of_a_second_actor": round(two / one, 2),
-        "computed_for_many_actors": [_many(cases[1], settings, n) for n in ACTORS],
+        "cases": found,
+        "gain_of_a_second_actor": _gain([case["env_steps_per_second"] for case in found]),
+        "without_a_learner": {
+            "env_steps_per_second": [round(speed, 1) for speed in bare],
+            "gain_of_a_second_process": _gain(bare),
+        },
+        "computed_for_many_actors": [_many(found[1], settings, n) for n in ACTORS],
     }
+
+
+def _gain(speeds: list[float]) -> float:
+    one, two = speeds
+    return round(two / one, 2)
 
 
 @contextmanager
 def _cluster() -> Iterator[None]:
-    address, process = start_cluster()
+    address, process = start_cluster("--num-cpus=6")  # they take turns
     path = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     try:
         variables = {"PYTHONPATH": os.pathsep.join(filter(None, path))}
@@ -76,68 +94,125 @@ def _cluster() -> Iterator[None]:
         end_cluster(process)
 
 
-def _case(program: Program, seconds: float) -> dict[str, Any]:
-    settings, actors = program.settings, program.crew
-    clocks = Clocks()
-    clocks.watch("waiting", actors, "_wait")
-    reports = _last(program)
-    state, step = program.begin(), 0
-    while step < settings.min_replay // settings.lanes + _WARM_UP:
-        state, step = program.advance(state, step), step + 1
-    before, made = clocks.seconds["waiting"], program.counters(state)
-    answers, first, ages = _answers(program), step, []
-    started = time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        state, step = program.advance(state, step), step + 1
-        ages += [step - 1 - place.version for place in actors.places]
-    jax.block_until_ready(jax.tree.leaves(program.params(state)))
-    total = time.perf_counter() - started
-    done = program.counters(state)
-    steps = int((done.env_steps - made.env_steps)[0])
-    updates = int((done.updates - made.updates)[0])
-    waited = clocks.seconds["waiting"] - before
-    asked = _answers(program) - answers
-    fetched = (step - first) // (program.cluster.refresh or 1) * len(actors.places)
-    packed: Any = import_module("ray.cloudpickle")
-    bytes_sent = len(packed.dumps(reports[-1])) / len(reports[-1].experience.moved)
-    return {
-        "actors": len(actors.places),
-        "lanes": settings.lanes,
-        "env_steps_per_second": round(steps / total, 1),
-        "updates_per_second": round(updates / total, 1),
-        "replay_ratio": round(updates * settings.batch / steps, 3),
-        "learner_idle_share": round(waited / total, 3),
-        "parameter_age_rounds": round(float(np.mean(ages)), 2),
-        "messages_per_step": round((2 * asked + fetched) / steps, 4),
-        "bytes_per_transition": round(bytes_sent),
-        "bytes_of_parameters": tree_bytes(jax.tree.map(np.asarray, program.params(state))),
-        "megabytes_of_an_actor": round(np.mean([_resident(p) for p in actors.places]) / _MB),
-        "megabytes_of_the_learner": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
+class _Case:
+    """A run with so many actors, in turns."""
+
+    def __init__(self, settings: TrainSettings, envs: Any, actors: int, device: Any):
+        self.settings = settings
+        self.program = Program(
+            settings, envs, ClusterSettings(actors=actors), options=compiler_options(device)
+        )
+        self._clocks = Clocks()
+        self._clocks.watch("waiting", self.program.crew, "_wait")
+        self._step, self.state = 0, self.program.begin()
+        self._turns: list[dict[str, float]] = []
+        self._report: Any = None  # the last one that was taken in
+        take = self.program._take
+
+        def taking(seed: Any, first: int, report: Any) -> Any:
+            self._report = report
+            return take(seed, first, report)
+
+        self.program._take = taking
+
+    def _advance(self) -> None:
+        self.state, self._step = self.program.advance(self.state, self._step), self._step + 1
+
+    def warm_up(self) -> None:
+        """Until everything is compiled."""
+        while self._step < self.settings.min_replay // self.settings.lanes + _WARM_UP:
+            self._advance()
+
+    def turn(self, seconds: float) -> None:
+        """Train for so long."""
+        program, places = self.program, self.program.crew.places
+        before, waited = program.counters(self.state), self._clocks.seconds["waiting"]
+        asked, first = sum(place.steps for place in places), self._step
+        ages, stored, looked = [], 0, 0.0
+        used, started = time.process_time(), time.perf_counter()
+        while (total := time.perf_counter() - started) < seconds:
+            self._advance()
+            ages += [self._step - 1 - place.version for place in places]
+            if total - looked > _LOOK:
+                looked, stored = total, max(stored, program.crew.stored_bytes())
+        jax.block_until_ready(jax.tree.leaves(program.params(self.state)))
+        total, used = time.perf_counter() - started, time.process_time() - used
+        after = program.counters(self.state)
+        steps = int((after.env_steps - before.env_steps)[0])
+        updates = int((after.updates - before.updates)[0])
+        messages = 2 * (sum(place.steps for place in places) - asked)
+        messages += (self._step - first) // (program.cluster.refresh or 1) * len(places)
+        self._turns.append(
+            {
+                "env_steps_per_second": steps / total,
+                "updates_per_second": updates / total,
+                "replay_ratio": updates * self.settings.batch / steps,
+                "learner_idle_share": (self._clocks.seconds["waiting"] - waited) / total,
+                "learner_cores": used / total,
+                "parameter_age_rounds": float(np.mean(ages)),
+                "messages_per_step": messages / steps,
+                "megabytes_in_object_stores": stored / _MB,
+            }
+        )
+        while any(place.owed for place in places):  # nobody works in the other's turn
+            program.crew._wait()
+
+    def report(self) -> dict[str, Any]:
+        """Medians over the turns, and sizes."""
+        program, places = self.program, self.program.crew.places
+        packed: Any = import_module("ray.cloudpickle")
+        lanes = len(self._report.experience.moved)
+        parameters = jax.tree.map(np.asarray, program.params(self.state))
+        return {
+            "actors": len(places),
+            "lanes": self.settings.lanes,
+            **{
+                name: round(float(np.median([turn[name] for turn in self._turns])), 3)
+                for name in self._turns[0]
+            },
+            "bytes_per_transition": round(len(packed.dumps(self._report)) / lanes),
+            "bytes_of_parameters": tree_bytes(parameters),
+            "megabytes_of_an_actor": max(place.megabytes for place in places),
+            "megabytes_of_the_learner": peak_megabytes(),
+        }
 
 
-def _last(program: Program) -> list[Any]:
-    """Keeps the last report that the learner took in."""
-    kept: list[Any] = []
-    take = program._take
+class _Alone:
+    """So many processes that act as actors do, in turns, and send nothing."""
 
-    def taking(seed: Any, first: int, report: Any) -> Any:
-        kept[:] = [report]
-        return take(seed, first, report)
+    def __init__(self, case: _Case, processes: int):
+        settings = case.settings
+        level = case.program._wanted(case.state[0])
+        order = Order(episodes=0, length=1.0, level=level, version=0, updates=0)
+        leaves = [np.asarray(x) for x in jax.tree.leaves(case.program.params(case.state))]
+        lanes = settings.lanes // processes
+        make: Any = ray.remote(_Acting).options(runtime_env={"env_vars": crew.ONE_CORE})
+        tasks = [
+            Task(asdict(settings), number, 0, number * lanes, lanes, level)
+            for number in range(processes)
+        ]
+        self._processes = [make.remote(task, order, leaves) for task in tasks]
+        ray.get([process.act.remote(0.0) for process in self._processes])  # compiles
+        self.speeds: list[float] = []
 
-    program._take = taking
-    return kept
+    def turn(self, seconds: float) -> None:
+        """Act for so long."""
+        self.speeds.append(sum(ray.get([p.act.remote(seconds) for p in self._processes])))
 
 
-def _answers(program: Program) -> int:
-    return sum(place.steps for place in program.crew.places)
+class _Acting:
+    """A process of `_Alone`."""
 
+    def __init__(self, task: Task, order: Order, leaves: list[Any]):
+        self._actor, self._order, self._leaves = Actor(lambda given: given), order, leaves
+        self._actor.start(task)
 
-def _resident(place: Any) -> int:
-    """Bytes of memory of an actor on this machine."""
-    process = place.where.split()[-1].rstrip(")")
-    asked = ["ps", "-p", process, "-o", "rss="]
-    return int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout) * 1024
+    def act(self, seconds: float) -> float:
+        """Real steps per second."""
+        steps, started = 0, time.perf_counter()
+        while steps == 0 or time.perf_counter() - started < seconds:
+            steps += len(self._actor.act(self._order, [self._leaves]).experience.moved)
+        return steps / (time.perf_counter() - started)
 
 
 def _many(case: dict[str, Any], settings: TrainSettings, actors: int) -> dict[str, Any]:
@@ -150,6 +225,7 @@ def _many(case: dict[str, Any], settings: TrainSettings, actors: int) -> dict[st
     steps, rounds, ahead = actors * speed, speed / lanes, ClusterSettings().ahead
     parameters = case["bytes_of_parameters"]
     slow = max(1, round(rounds))  # a refresh a second
+    waiting = actors * ahead * lanes * case["bytes_per_transition"]
     return {
         "actors": actors,
         "lanes": actors * lanes,
@@ -161,9 +237,9 @@ def _many(case: dict[str, Any], settings: TrainSettings, actors: int) -> dict[st
             "parameters_every_second": round(actors * parameters * rounds / slow / _MB, 2),
         },
         "megabytes": {
-            "answers_waiting": round(
-                actors * ahead * lanes * case["bytes_per_transition"] / _MB, 2
-            ),
+            "object_store_of_the_learner": round((waiting + 2 * parameters) / _MB, 2),
+            "object_store_of_another_node": round(2 * parameters / _MB, 2),
+            "the_learner": case["megabytes_of_the_learner"],
             "all_actors": actors * case["megabytes_of_an_actor"],
         },
     }

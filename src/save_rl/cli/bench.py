@@ -39,7 +39,7 @@ class BenchTrain:
     """auto, cpu or gpu."""
     env: str | None = None
     """tightrope, one of silhouette, connecting, covering, covering-hard, marble-run, or
-    atari/GAME; default tightrope, and covering with --cluster."""
+    atari/GAME; with --cluster any simulator for Python, default covering; else tightrope."""
     cluster: bool = False
     """With one and with two actors on a Ray cluster that is started here for that."""
     seeds: tuple[int, ...] = (1,)
@@ -60,7 +60,7 @@ class BenchTrain:
 
         env = self.env or ("covering" if self.cluster else "tightrope")
         atari = env.startswith(ATARI)
-        if env not in ENVIRONMENTS and not atari:
+        if env not in ENVIRONMENTS and not atari and not self.cluster:
             known = [*ENVIRONMENTS, f"{ATARI}GAME"]
             raise unknown_name("environment to measure", env, known, "--env")
         require(atari or not self.small, "--small", "true", f"left out without {ATARI}GAME")

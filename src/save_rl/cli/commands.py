@@ -10,13 +10,13 @@ from typing import Annotated, Any, Protocol
 
 import tyro
 
-from save_rl.api import default_out
+from save_rl.api import default_out, run_training
 from save_rl.cli.bench import Bench
 from save_rl.cli.reproduce import Reproduce
 from save_rl.envs import SEED_IS_NO_OPTION
 from save_rl.errors import InputError, require
 from save_rl.training.cluster.settings import ClusterSettings
-from save_rl.training.settings import TrainSettings, named_options
+from save_rl.training.settings import TrainSettings
 
 
 class Command(Protocol):
@@ -74,19 +74,9 @@ class Train:
             "resume": self.resume, "device": self.device, "workers": self.workers,
             "step_timeout": self.step_timeout, "checkpoint_seconds": self.checkpoint_seconds,
         }  # fmt: skip
-        if self.cluster is None:
-            usual = dict(named_options(ClusterSettings(), "--cluster."))
-            for option, value in named_options(self.cluster_settings, "--cluster."):
-                require(value == usual[option], option, value, "left out without --cluster")
-            from save_rl.training.loop import train
-
-            metrics = train(settings, out, **options).metrics
-        else:
-            from save_rl.training.cluster.run import train_on_cluster
-
-            metrics = train_on_cluster(
-                settings, out, self.cluster_settings, self.cluster, **options
-            )
+        metrics = run_training(
+            settings, out, self.cluster, self.cluster_settings, **options
+        ).metrics
         rewards = [row["return_mean"] for row in metrics if "return_mean" in row]
         reward = f"reward {rewards[-1]:.3f}" if rewards else "no reward yet"
         print(f"{out}: {metrics[-1]['episodes']:,.0f} episodes, {reward}")

@@ -115,10 +115,15 @@ def make(env: str, seed: int = 0, **options: Any) -> Simulator:
     return make_all(env, (seed,), **options)[0]
 
 
+def simulator_name(env: str) -> str:
+    """The name of an environment's twin for Python programs, if it is in JAX and has one."""
+    entry = ENVIRONMENTS.get(env)
+    return entry.simulator if entry and entry.simulator else env
+
+
 def make_simulator(env: str, seed: int = 0, **options: Any) -> Simulator:
     """Build an environment as a simulator for Python programs: NumPy in, NumPy out."""
-    entry = ENVIRONMENTS.get(env)
-    return make(entry.simulator if entry and entry.simulator else env, seed, **options)
+    return make(simulator_name(env), seed, **options)
 
 
 def runs_on_host(env: Simulator, name: str) -> bool:

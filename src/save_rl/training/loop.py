@@ -33,10 +33,14 @@ ENOUGH_EPISODES = 20  # of a level, for their mean return to make parameters the
 
 @dataclass(frozen=True)
 class TrainResult:
-    """A finished run: its folder, its program and the final state of all seeds."""
+    """A finished run: its folder, its program and the final state of all seeds.
+
+    After a run on a cluster, where another process has learned, the last two are None; its folder
+    has everything.
+    """
 
     path: Path
-    program: Program
+    program: Any
     state: Any
     metrics: list[dict[str, float]]
 

@@ -13,6 +13,27 @@ def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
+def _bar() -> Any:
+    """A bar for a terminal, with room `below` it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    class Bar(RichProgress):
+        below: Any = None
+
+        def get_renderables(self) -> Any:
+            yield from super().get_renderables()
+            if self.below is not None:
+                yield self.below
+
+    return Bar(
+        TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"), TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(), TextColumn("left"), console=Console(stderr=True),
+    )  # fmt: skip
+
+
 class Progress:
     """Shows how far work has come, how fast it goes and how long it will take.
 
@@ -28,29 +49,29 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         if self.enabled and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as RichProgress
-
-            self._live = RichProgress(
-                TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
-                TextColumn("{task.fields[unit]}"), TextColumn("{task.fields[note]}"),
-                TimeRemainingColumn(), TextColumn("left"), console=Console(stderr=True),
-            )  # fmt: skip
+            self._live = _bar()
             self._live.start()
             self._task = self._live.add_task(
                 self.label, total=int(self.total), unit=self.unit, note=""
             )
         return self
 
-    def update(self, done: float, note: str = "") -> None:
-        """Report `done` of `total` units and a few words on how it goes."""
+    def update(self, done: float, note: str = "", rows: dict[str, str] | None = None) -> None:
+        """Report `done` of `total` units and a few words on how it goes; rows: a table of more."""
         if not self.enabled:
             return
         done = min(done, self.total)
         if self._live is not None:
+            if rows:
+                from rich.table import Table
+
+                self._live.below = Table.grid(padding=(0, 2))
+                for row in rows.items():
+                    self._live.below.add_row(*row)
             self._live.update(self._task, completed=int(done), note=note)
             return
+        if rows:
+            note += "  " + "; ".join(f"{name} {text}" for name, text in rows.items())
         now = time.monotonic()
         if self._first is None:
             self._first, self._started = done, now
@@ -60,6 +81,13 @@ class Progress:
             left = f", {(self.total - done) / rate:.0f} s left" if rate > 0 else ""
             text = f"{self.label}: {done:,.0f} of {self.total:,.0f} {self.unit}"
             print(f"{text}  {note}{left}", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
     def __exit__(
         self,

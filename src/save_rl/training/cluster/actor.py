@@ -5,7 +5,9 @@ number, how often it was replaced, and what it is told.
 """
 
 import os
+import resource
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -35,6 +37,7 @@ class Report(NamedTuple):
 
     experience: host.Experience | r2d2.Experience
     faults: int  # of its simulators, since the last report
+    megabytes: int  # the most memory that its process has had
 
 
 class Task(NamedTuple):
@@ -108,7 +111,7 @@ class Actor:
         if get_agent(settings.agent).recurrent:
             self._lanes: Any = FrameLanes(task, settings, envs)
         else:
-            self._lanes = Lanes(task, replace(settings, lanes=task.lanes), envs)
+            self._lanes = Lanes(task, replace(settings, lanes=task.lanes, replay=1), envs)
         (self._seed,) = self._lanes.begin()
         return {
             "host": socket.gethostname(),
@@ -139,4 +142,10 @@ class Actor:
         self._last = done
         faults = lanes.pool.faults[0]
         self._faults, new = faults, faults - self._faults
-        return Report(done, new)
+        return Report(done, new, peak_megabytes())
+
+
+def peak_megabytes() -> int:
+    """The most memory that this process has had."""
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used * (1 if sys.platform == "darwin" else 2**10) // 10**6

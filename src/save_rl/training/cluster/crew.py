@@ -24,6 +24,7 @@ from save_rl.training.settings import TrainSettings
 try:
     import ray
     from ray import exceptions
+    from ray.experimental import get_object_locations
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:
     raise MissingExtra(
@@ -32,6 +33,7 @@ except ImportError as error:
 
 _DEATHS_IN_A_ROW = 8  # without an answer in between
 _PATIENCE = 120.0  # seconds without any actor, at the start and later
+_SILENCE = 5.0  # seconds that an actor may wait for a core before that is said
 _GONE = (
     exceptions.RayActorError, exceptions.ObjectLostError, exceptions.WorkerCrashedError,
     exceptions.NodeDiedError,
@@ -41,10 +43,12 @@ SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """For processes that share one: each takes what it needs."""
 # It has one core and needs no more threads. Where its numbers are to be those of one machine, they
 # are added up as there.
-_ONE_THREAD = {
+ONE_CORE = {
+    **_ENVIRONMENT,
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     **ONE_THREAD,
 }
+"""For a process that acts."""
 
 
 class _Place:
@@ -59,6 +63,8 @@ class _Place:
         self.where = ""
         self.steps = 0
         self.version = -1
+        self.megabytes = 0
+        self.since = 0.0  # when its actor was asked for
 
     @property
     def ready(self) -> bool:
@@ -83,6 +89,7 @@ class Crew:
             _Place(number, lanes, int(firsts[number])) for number, lanes in enumerate(sizes)
         ]
         self.deaths, self._in_a_row = 0, 0
+        self._told, self._looked = False, 0.0  # that actors wait, and when that was asked for
         self._level = 0
         self._parameters: Any = None
         self._actor: Any = ray.remote(Actor)
@@ -174,12 +181,19 @@ class Crew:
         """Actors that are ready."""
         return sum(place.ready for place in self.places)
 
+    def stored_bytes(self) -> int:
+        """Parameters, and answers that wait, as they lie in object stores."""
+        owed = [reference for place in self.places for reference, _ in place.owed]
+        held = [*owed, *([self._parameters] if self._parameters is not None else [])]
+        found = get_object_locations(held) if held else {}
+        return sum(where["object_size"] or 0 for where in found.values())
+
     def _fill(self, place: _Place) -> None:
         place.life += 1
+        place.since = time.monotonic()
         place.owed.clear()
         # Ray waits for a free core, and for nodes to come, by itself.
-        threads = {} if self._cluster.synchronous else _ONE_THREAD
-        runtime = {"env_vars": _ENVIRONMENT | threads}
+        runtime = {"env_vars": _ENVIRONMENT if self._cluster.synchronous else ONE_CORE}
         options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": runtime}
         server = self._inference
         ask = None if server is None else _Question(server)
@@ -206,6 +220,7 @@ class Crew:
                 elif place.owed:
                     waiting[place.owed[0][0]] = place
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
+            self._say_who_waits()
             if done:
                 break
             if not self.alive and time.monotonic() - began > _PATIENCE:
@@ -233,18 +248,33 @@ class Crew:
         _, order = place.owed.popleft()
         place.steps += 1
         place.version = order.version
+        place.megabytes = found.megabytes
         return place, found
+
+    def _say_who_waits(self) -> None:
+        """Say it once if actors find no core."""
+        now = time.monotonic()
+        late = [p for p in self.places if p.starting is not None and now - p.since > _SILENCE]
+        if self._told or not late or now - self._looked < _SILENCE:
+            return
+        self._looked = now
+        waiting = sum(not _has_core(place.actor) for place in late)
+        if waiting:
+            self._told = True
+            then = "they begin when one is free"
+            if self._cluster.synchronous:
+                then = "with --cluster.synchronous the run waits for them"
+            self._said(
+                f"{waiting} of {len(self.places)} actors find no free core, of the "
+                f"{ray.cluster_resources().get('CPU', 0):.0f} that the cluster has; {then}"
+            )
 
     def _welcome(self, place: _Place, who: dict[str, Any]) -> None:
         place.starting = None
         place.where = f"{who['host']} (process {who['pid']})"
-        mine = versions()
-        for package in ("save-rl", "jax", "numpy", "python"):
-            if who["versions"][package] != mine[package]:
-                raise RunError(
-                    f"--cluster: {place.where} has {package} {who['versions'][package]}, and the "
-                    f"learner {mine[package]}; install the same on all nodes."
-                )
+        other = other_version(who["versions"])
+        if other:
+            raise RunError(f"--cluster: {place.where}: {other}")
 
     def _replace(self, place: _Place, error: Exception) -> None:
         """A new actor for a place; what the old one owed is lost, and its episodes."""
@@ -259,6 +289,25 @@ class Crew:
         if self._in_a_row >= _DEATHS_IN_A_ROW:
             reason = str(error).strip().splitlines()[0]
             raise RunError(f"--cluster: processes keep dying; the last one: {reason}")
+
+
+def other_version(theirs: dict[str, Any]) -> str:
+    """What is installed elsewhere, by the `versions` there, and not here; '' if all is the same."""
+    mine = versions()
+    for package in ("save-rl", "jax", "numpy", "python"):
+        if theirs[package] != mine[package]:
+            return (
+                f"it has {package} {theirs[package]}, and the learner {mine[package]}; install the "
+                "same on all nodes."
+            )
+    return ""
+
+
+def _has_core(actor: Any) -> bool:
+    """Whether an actor has a process: it has no address before."""
+    from ray._private.state import actors
+
+    return bool(actors(actor._actor_id.hex())["Address"]["IPAddress"])
 
 
 class _Question:

@@ -34,8 +34,10 @@ def running_cluster() -> str | None:
     return address if address and answers(address) else None
 
 
-def start_cluster() -> tuple[str, int]:
+def start_cluster(*options: str) -> tuple[str, int]:
     """Start a cluster on this machine; its address, and the process to end it with.
+
+    options: of ray start.
 
     It does not end with this process. Whoever joins it needs a token, which Ray keeps for this
     user, and finds by itself with the address 'auto'.
@@ -49,7 +51,7 @@ def start_cluster() -> tuple[str, int]:
     chosen = [f"--port={ports[0]}", f"--dashboard-port={ports[1]}"]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
-            [*_RAY, *_START, *chosen],
+            [*_RAY, *_START, *chosen, *options],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
         _mine[process.pid] = process
@@ -84,6 +86,17 @@ def end_cluster(process: int) -> None:
     began = time.monotonic()
     while _exists(process) and time.monotonic() - began < _PATIENCE:
         time.sleep(0.05)
+    _forget()
+
+
+def _forget() -> None:
+    """Have Ray forget the address of a cluster that has ended; it would still look for it."""
+    from ray._common.utils import reset_ray_address
+    from ray._private.utils import read_ray_address
+
+    noted = read_ray_address()
+    if noted and not answers(noted):
+        reset_ray_address()
 
 
 def _exists(process: int) -> bool:

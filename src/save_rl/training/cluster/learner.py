@@ -7,7 +7,6 @@ over, it stays for a moment, to be asked how it ended.
 
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from save_rl.errors import InputError, Interrupted, RunError
 from save_rl.report.files import write_atomically
 from save_rl.training import checkpoint, loop
 from save_rl.training.cluster import crew
+from save_rl.training.cluster.actor import peak_megabytes
 from save_rl.training.cluster.here import end_cluster
 from save_rl.training.cluster.program import AnyProgram, SequenceProgram, cluster_program
 from save_rl.training.cluster.settings import ClusterSettings
@@ -86,7 +86,7 @@ class _Bar(Progress):
         super().__init__("", 0, "", enabled=False)
         self.done, self.note = 0, ""
 
-    def update(self, done: float, note: str = "") -> None:
+    def update(self, done: float, note: str = "", rows: dict[str, str] | None = None) -> None:
         self.done, self.note = int(done), note
 
 
@@ -204,6 +204,9 @@ class _Watch:
         self._program, self._restarts = program, restarts
         self._looked, self._steps = time.monotonic(), -1
         self._first: tuple[int, int] | None = None  # steps and updates when learning had begun
+        mine = ray.get_runtime_context().get_node_id()
+        (node,) = (node for node in ray.nodes() if node["NodeID"] == mine)
+        self._store = store_bytes(node) // 10**6
         self.figures: dict[str, float] = {}
 
     def look(self, chunks: int, counted: Counters) -> dict[str, float]:
@@ -236,7 +239,10 @@ class _Watch:
             "answers_waiting": len(ready),
             "actor_restarts": program.crew.deaths,
             "learner_restarts": self._restarts,
-            "learner_megabytes": _resident_megabytes(),
+            "learner_megabytes": peak_megabytes(),
+            "actor_megabytes": max(place.megabytes for place in places),
+            "stored_megabytes": round(program.crew.stored_bytes() / 1e6, 2),
+            "store_megabytes": self._store,
         }
 
     def _ratio(self, steps: int, updates: int) -> float:
@@ -246,12 +252,6 @@ class _Watch:
             counts, least = program.replayed(), program.r2d2.replay.minimum
             return counts["sampled"] / max(counts["inserted"] - least, 1)
         return updates * program.settings.batch / max(steps, 1)
-
-
-def _resident_megabytes() -> int:
-    """The most memory that this process has had."""
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used // (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def tree_bytes(shapes: Any) -> int:
@@ -270,6 +270,11 @@ def needed_bytes(program: AnyProgram) -> tuple[int, int]:
     return 2 * parameters, waiting * program.bytes_of_a_step()
 
 
+def store_bytes(node: dict[str, Any]) -> int:
+    """The size of a node's object store."""
+    return int(node["Resources"].get("object_store_memory", 0))
+
+
 def check_stores(needed: tuple[int, int], nodes: list[dict[str, Any]], learner: str) -> None:
     """Refuse a cluster with an object store that is too small."""
     everywhere, here = needed
@@ -277,7 +282,7 @@ def check_stores(needed: tuple[int, int], nodes: list[dict[str, Any]], learner: 
         if not node["Alive"]:
             continue
         wanted = everywhere + (here if node["NodeID"] == learner else 0)
-        given = int(node["Resources"].get("object_store_memory", 0))
+        given = store_bytes(node)
         if given < wanted:
             raise InputError(
                 f"--cluster: the object store of node {node['NodeManagerAddress']} has {given:,} "

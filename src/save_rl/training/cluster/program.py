@@ -101,6 +101,7 @@ class _Rounds:
                 first, report = self.crew.next(order())
                 self._left -= len(report.experience.moved)
                 seed = self._take(seed, first, report)
+                del report  # its place in the object store, before more is asked for
         return seed._replace(**own)
 
     def _take(self, seed: Any, first: int, report: Any) -> Any:

@@ -10,17 +10,18 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from save_rl.agents import get_agent
+from save_rl.envs import simulator_name
 from save_rl.errors import InputError, Interrupted, RunError, require
 from save_rl.training import loop
 from save_rl.training.cluster import crew, learner
-from save_rl.training.cluster.display import Display
+from save_rl.training.cluster.display import rows
 from save_rl.training.cluster.here import (
     answers,
     end_cluster,
@@ -30,7 +31,8 @@ from save_rl.training.cluster.here import (
 )
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.interrupt import StopOnSignal
-from save_rl.training.run_directory import RunDirectory, settings_from_json
+from save_rl.training.progress import Progress
+from save_rl.training.run_directory import RunDirectory, settings_from_json, versions
 from save_rl.training.settings import TrainSettings, named_options
 
 ray = crew.ray
@@ -51,11 +53,13 @@ def train_on_cluster(
     step_timeout: float = 0.0,
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
-) -> list[dict[str, float]]:
-    """Train on the Ray cluster at `address`, and leave a run directory in `out`; its metrics.
+) -> loop.TrainResult:
+    """Train on the Ray cluster at `address`, and leave a run directory in `out`.
 
-    A run of the same folder that goes on there is joined with `resume`.
+    A run of the same folder that goes on there is joined with `resume`. What is written in JAX and
+    has a twin for Python, as Tightrope, trains as that twin.
     """
+    settings = replace(settings, env=simulator_name(settings.env))
     _check(settings, cluster, address, device, workers, step_timeout)
     if resume:
         RunDirectory.check_old(out, settings)
@@ -83,7 +87,7 @@ def train_on_cluster(
             raise InputError(
                 f"--out: '{out}' is being trained on this cluster; add --resume to join."
             )
-        with Display(settings.agent, *_goal(settings), progress) as display:
+        with Progress(settings.agent, *_goal(settings), progress) as display:
             outcome, started = _follow(
                 found, out, stop, display, lambda job: _check_same(job, settings, cluster)
             )
@@ -97,7 +101,7 @@ def train_on_cluster(
         raise InputError(outcome.message)
     if outcome.kind == "failed":
         raise RunError(outcome.message)
-    return RunDirectory(out).read_metrics()
+    return loop.TrainResult(out, None, None, RunDirectory(out).read_metrics())
 
 
 def _goal(settings: TrainSettings) -> tuple[int, str]:
@@ -201,20 +205,20 @@ def _on(node: str) -> Any:
     return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
 
 
-def _problem(settings: dict[str, Any]) -> str:
-    """What is wrong with the environment where this runs."""
+def _problem(settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The versions where this runs, and what is wrong with the environment there."""
     from save_rl.envs import make_all
 
     chosen = settings_from_json(settings)
     try:
         make_all(chosen.env, chosen.seeds, **chosen.env_options)
     except Exception as error:
-        return (str(error).splitlines() or [type(error).__name__])[0]
-    return ""
+        return versions(), (str(error).splitlines() or [type(error).__name__])[0]
+    return versions(), ""
 
 
 def _check_nodes(settings: TrainSettings, variables: dict[str, str]) -> None:
-    """Refuse a cluster with a node that can act, and on which the environment can't be made."""
+    """Refuse a node that can act, if it has other versions or can't make the environment."""
     look: Any = ray.remote(_problem)
     asked = {}
     for node in ray.nodes():
@@ -227,7 +231,8 @@ def _check_nodes(settings: TrainSettings, variables: dict[str, str]) -> None:
         raise InputError("--cluster: no node of this cluster has a CPU for an actor.")
     for (address, name), answer in asked.items():
         try:
-            problem = ray.get(answer)
+            theirs, wrong = ray.get(answer)
+            problem = crew.other_version(theirs) or wrong
         except crew.exceptions.RayError as error:
             problem = str(error).strip().splitlines()[-1]
         if problem:
@@ -284,7 +289,7 @@ def _check_same(job: learner.Job, settings: TrainSettings, cluster: ClusterSetti
 
 
 def _follow(
-    found: Any, out: Path, stop: StopOnSignal, display: Display,
+    found: Any, out: Path, stop: StopOnSignal, display: Progress,
     check: Callable[[learner.Job], None],
 ) -> tuple[learner.Outcome, int]:  # fmt: skip
     """Show how a run goes until it is over; how it ended, and the cluster that ends with it.
@@ -308,7 +313,7 @@ def _follow(
                 heard += len(status.said)
                 for text in status.said:
                     display.say(f"warning: {text}")
-                display.update(status.done, status.note, status.figures)
+                display.update(status.done, status.note, rows(status.figures))
                 if status.outcome is not None:
                     _end(found, out)
                     return status.outcome, status.job.started
