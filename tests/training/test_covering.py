@@ -7,6 +7,12 @@ import numpy as np
 import save_rl
 from save_rl.players import make_player, play
 
+LEVEL_0 = {
+    "env": "covering", "agent": "save", "env_options": {"difficulty": 0}, "steps": 448,
+    "lanes": 16, "budget": 4, "epsilon_episodes": 150, "beta_episodes": 400,
+    "learning_rate": 1e-3, "chunk": 8,
+}  # fmt: skip
+
 
 def random_returns(env, episodes):
     player = make_player("random", env, 0)
@@ -15,11 +21,7 @@ def random_returns(env, episodes):
 
 def test_a_short_run_on_covering_gets_better_than_its_start_and_than_chance(tmp_path):
     out = tmp_path / "run"
-    save_rl.train(
-        "covering", out=out, agent="save", env_options={"difficulty": 0}, steps=448, lanes=16,
-        budget=4, epsilon_episodes=150, beta_episodes=400, learning_rate=1e-3, chunk=8,
-        progress=False,
-    )  # fmt: skip
+    save_rl.train(**LEVEL_0, out=out, progress=False)
     with (out / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["level"] for row in rows} == {"0"}

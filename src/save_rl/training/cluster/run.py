@@ -8,8 +8,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -144,15 +144,16 @@ def _connect(address: str, mine: list[int]) -> None:
             "--head, or use --cluster auto."
         )
     try:
-        context: Any = ray.init(
-            address=address, namespace=learner.NAMESPACE, log_to_driver=False,
-            logging_level=logging.ERROR,
-        )  # fmt: skip
+        with _silence():
+            context: Any = ray.init(
+                address=address, namespace=learner.NAMESPACE, log_to_driver=False,
+                logging_level=logging.ERROR,
+            )  # fmt: skip
     except (ConnectionError, RuntimeError, ValueError, crew.exceptions.RayError) as error:
         said = str(error.__cause__ or error).strip()
         reason = said.splitlines()[-1]
         if isinstance(error, crew.exceptions.AuthenticationError) or "AuthToken" in said:
-            reason = "it asks for a token, see Ray's RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH."
+            reason = "it wants another token, see Ray's RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH."
         raise RunError(f"--cluster: can't join the cluster at '{expected}'; {reason}") from error
     found = context.address_info["gcs_address"]
     if not same_port(found, expected):
@@ -163,6 +164,19 @@ def _connect(address: str, mine: list[int]) -> None:
     board = context.dashboard_url
     where = f"http://{board}" if board else "not installed; pip install 'ray[default]' brings it"
     print(f"cluster at {found}; Ray's dashboard: {where}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nothing on stderr, also from those parts of Ray that are not written in Python."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _find(out: Path) -> Any:
