@@ -55,4 +55,9 @@ def test_a_short_measurement_has_every_figure(monkeypatch):
         assert 0 <= case["learner_idle_share"] <= 1
         assert 0 <= case["parameter_age_rounds"] <= 4
         assert case["bytes_per_transition"] > 1000
+        assert case["lanes"] == 8 * case["actors"]
+        waiting = 2 * case["lanes"] * case["bytes_per_transition"] + case["bytes_of_parameters"]
+        assert 0 < case["megabytes_in_object_stores"] < 1.1 * waiting / 1e6
+        assert 100 < case["megabytes_of_an_actor"] < 4000
+    assert min(report["without_a_learner"]["env_steps_per_second"]) > 0
     assert [row["actors"] for row in report["computed_for_many_actors"]] == [64, 256, 1024]

@@ -240,16 +240,18 @@ def test_what_object_stores_must_hold():
     program.close()
 
 
-def test_the_table_and_the_lines(capsys):
-    figures = {
-        "actors_alive": 3, "actors": 4, "steps_per_second": 1234.5, "replay_ratio": 4.0,
-        "parameter_age": 1.25, "answers_owed": 8, "answers_waiting": 2, "actor_restarts": 1,
-        "learner_restarts": 0, "learner_megabytes": 451, "actor_megabytes": 1320,
-        "stored_megabytes": 2.25, "store_megabytes": 4000,
-    }  # fmt: skip
+FIGURES = {
+    "actors_alive": 3, "actors": 4, "steps_per_second": 1234.5, "replay_ratio": 4.0,
+    "parameter_age": 1.25, "answers_owed": 8, "answers_waiting": 2, "actor_restarts": 1,
+    "learner_restarts": 0, "learner_megabytes": 451, "actor_megabytes": 1320,
+    "stored_megabytes": 2.25, "store_megabytes": 4000,
+}  # fmt: skip
+
+
+def test_lines_where_there_is_no_terminal(capsys):
     assert rows({}) == {}
     with Progress("save", 100, "episodes") as display:
-        display.update(100, "reward 0.5", rows(figures))
+        display.update(100, "reward 0.5", rows(FIGURES))
         display.say("warning: something")
     assert capsys.readouterr().err == (
         "save: 100 of 100 episodes  reward 0.5  actors 3 of 4 alive; steps 1,234 a second; replay "
@@ -257,6 +259,21 @@ def test_the_table_and_the_lines(capsys):
         "actors, 0 of the learner; memory learner 451 MB, largest actor 1,320 MB; object store "
         "2.2 of 4,000 MB\nwarning: something\n"
     )
+
+
+def test_the_table_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with Progress("save", 100, "episodes") as display:
+        display.update(50, "reward 0.5", rows(FIGURES))
+        display.say("warning: [something]")
+    said = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert "warning: [something]" in said
+    bar, *table = said.splitlines()[-1 - len(rows(FIGURES)) :]
+    assert re.search(r"save .* 50/100 episodes reward 0.5", bar)
+    assert [line.split("  ", 1)[0].strip() for line in table] == list(rows(FIGURES))
+    assert table[0].split() == ["actors", "3", "of", "4", "alive"]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from typing import Any
 
@@ -36,9 +36,9 @@ _MB = 1e6
 def bench_cluster(env: str, device: Any, lanes: int, seconds: float) -> dict[str, Any]:
     """Train SAVE with one actor and with two, on a cluster of this machine alone.
 
-    Both have the same lanes in all, so that a round is the same work. They take turns, since other
-    work may share the machine, and figures are medians over the turns. So do one and two processes
-    that act for nobody: no cluster could gain more on this machine.
+    lanes: of each actor, as in the table for many actors. Both cases take turns, since other work
+    may share the machine, and figures are medians over the turns. So do one and two processes that
+    act for nobody: no cluster could gain more on this machine.
     """
     settings = TrainSettings(env=simulator_name(env), lanes=lanes, chunk=1)
     settings.check()
@@ -98,9 +98,9 @@ class _Case:
     """A run with so many actors, in turns."""
 
     def __init__(self, settings: TrainSettings, envs: Any, actors: int, device: Any):
-        self.settings = settings
+        self.settings = replace(settings, lanes=actors * settings.lanes)
         self.program = Program(
-            settings, envs, ClusterSettings(actors=actors), options=compiler_options(device)
+            self.settings, envs, ClusterSettings(actors=actors), options=compiler_options(device)
         )
         self._clocks = Clocks()
         self._clocks.watch("waiting", self.program.crew, "_wait")
@@ -128,7 +128,7 @@ class _Case:
         program, places = self.program, self.program.crew.places
         before, waited = program.counters(self.state), self._clocks.seconds["waiting"]
         asked, first = sum(place.steps for place in places), self._step
-        ages, stored, looked = [], 0, 0.0
+        ages, stored, looked = [], 0, -_LOOK
         used, started = time.process_time(), time.perf_counter()
         while (total := time.perf_counter() - started) < seconds:
             self._advance()
@@ -178,14 +178,13 @@ class _Case:
 
 
 class _Alone:
-    """So many processes that act as actors do, in turns, and send nothing."""
+    """So many processes that act as the actor of a case does, in turns, and send nothing."""
 
     def __init__(self, case: _Case, processes: int):
-        settings = case.settings
+        settings, lanes = case.settings, case.settings.lanes
         level = case.program._wanted(case.state[0])
         order = Order(episodes=0, length=1.0, level=level, version=0, updates=0)
         leaves = [np.asarray(x) for x in jax.tree.leaves(case.program.params(case.state))]
-        lanes = settings.lanes // processes
         make: Any = ray.remote(_Acting).options(runtime_env={"env_vars": crew.ONE_CORE})
         tasks = [
             Task(asdict(settings), number, 0, number * lanes, lanes, level)

@@ -45,7 +45,7 @@ class BenchTrain:
     seeds: tuple[int, ...] = (1,)
     """Numbers of seeds to train side by side, on Tightrope."""
     lanes: int = 64
-    """Episodes in progress at a time, except on Tightrope."""
+    """Episodes in progress at a time, except on Tightrope; with --cluster, of each actor."""
     workers: int = -1
     """Processes for simulators: -1 for one per core, 0 for none."""
     seconds: float = 20.0
@@ -156,7 +156,11 @@ def _print_bench(report: dict[str, Any], as_json: bool) -> None:
         table.add_row(label, *(cells.get(label, "") for cells in flat))
     Console().print(table)
     if "gain_of_a_second_actor" in report:
-        print(f"a second actor gains {report['gain_of_a_second_actor']}x; computed from that:")
+        print(
+            f"a second actor gains {report['gain_of_a_second_actor']}x, a second process that "
+            f"acts without a learner {report['without_a_learner']['gain_of_a_second_process']}x"
+        )
+        print("computed from that:")
         _print_bench({"device": "many actors", "cases": report["computed_for_many_actors"]}, False)
     for name in ("graph_network", "graph_network_mixed_precision"):
         graphs = report.get(name)
