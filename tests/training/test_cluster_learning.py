@@ -22,6 +22,25 @@ if __name__ == "__main__":
     run = save_rl.train(cluster="auto", progress=False, **json.loads(sys.argv[1]))
     print(len(run.metrics))
 """
+STAIRS = """
+from pathlib import Path
+import numpy as np
+import save_rl
+from save_rl.training.cluster.settings import ClusterSettings
+
+class Stairs:
+    num_actions = 2
+    def reset(self, seed): return 0
+    def step(self, state, action): return state + 1, 1.0, state >= 3, False
+    def observe(self, state): return np.array([state / 4])
+
+if __name__ == "__main__":
+    run = save_rl.train(
+        Stairs, steps=256, lanes=8, batch=8, out=Path(__file__).parent / "run", progress=False,
+        cluster="auto", cluster_settings=ClusterSettings(actors=1),
+    )
+    print(run.metrics[-1]["return_mean"])
+"""
 TIGHTROPE = {
     "env": "tightrope", "env_options": {"reward": "dense", "terminal": 80}, "steps": 8000,
     "lanes": 32, "epsilon_episodes": 1000, "learning_rate": 1e-3,
@@ -39,6 +58,16 @@ def train_on_cluster(out, **options):
     metrics = RunDirectory(out).read_metrics()
     assert int(done.stdout) == len(metrics)
     return [row["return_mean"] for row in metrics]
+
+
+def test_the_simulator_of_a_script_is_found_beside_it(tmp_path):
+    (tmp_path / "stairs.py").write_text(STAIRS)
+    with private_ray(token=False):
+        done = subprocess.run(
+            [sys.executable, tmp_path / "stairs.py"], cwd=ROOT, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == 4.0
 
 
 def play_again(out, budgets, episodes):

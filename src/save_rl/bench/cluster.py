@@ -1,6 +1,5 @@
 """What actors on a Ray cluster gain, what they send, and what that comes to for many of them."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +17,7 @@ from save_rl.errors import InputError, RunError
 from save_rl.training import loop
 from save_rl.training.cluster import crew
 from save_rl.training.cluster.actor import Actor, Order, Task, peak_megabytes
-from save_rl.training.cluster.here import end_cluster, same_port, start_cluster
+from save_rl.training.cluster.here import end_cluster, module_path, same_port, start_cluster
 from save_rl.training.cluster.learner import tree_bytes
 from save_rl.training.cluster.program import Program
 from save_rl.training.cluster.settings import ClusterSettings
@@ -79,12 +78,10 @@ def _gain(speeds: list[float]) -> float:
 @contextmanager
 def _cluster() -> Iterator[None]:
     address, process = start_cluster("--num-cpus=6")  # they take turns
-    path = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     try:
-        variables = {"PYTHONPATH": os.pathsep.join(filter(None, path))}
         context: Any = ray.init(
             address="auto", log_to_driver=False, logging_level=40,
-            runtime_env={"env_vars": variables},
+            runtime_env={"env_vars": module_path()},
         )  # fmt: skip
         if not same_port(context.address_info["gcs_address"], address):
             raise RunError("--cluster: another cluster runs on this machine; end it to measure.")

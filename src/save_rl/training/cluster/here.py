@@ -69,6 +69,15 @@ def start_cluster(*options: str) -> tuple[str, int]:
     return f"127.0.0.1:{ports[0]}", process.pid
 
 
+def module_path() -> dict[str, str]:
+    """The variable with which processes of a cluster find modules: as this one, if a script, does.
+
+    They are looked for where it stands, beside the script, and where its own variable says.
+    """
+    path = [os.getcwd(), sys.path[0], *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {"PYTHONPATH": os.pathsep.join(x for x in dict.fromkeys(path) if x)}
+
+
 def same_port(one: str, other: str) -> bool:
     """Whether two addresses of this machine are the same."""
     return one.rpartition(":")[2] == other.rpartition(":")[2]

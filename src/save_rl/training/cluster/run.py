@@ -25,6 +25,7 @@ from save_rl.training.cluster.display import rows
 from save_rl.training.cluster.here import (
     answers,
     end_cluster,
+    module_path,
     running_cluster,
     same_port,
     start_cluster,
@@ -75,7 +76,7 @@ def train_on_cluster(
         stop.__enter__()  # Ray has put a handler of its own for SIGTERM
         found = _find(out)
         if found is None:
-            variables = _variables()
+            variables = module_path()
             _check_nodes(settings, variables)
             chosen, graphics = _device(device, cluster)
             job = learner.make_job(
@@ -190,12 +191,6 @@ def _find(out: Path) -> Any:
         _end(found, out)
         return None
     return found
-
-
-def _variables() -> dict[str, str]:
-    """What processes of the cluster find modules with, as this one does."""
-    path = [os.getcwd(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return {"PYTHONPATH": os.pathsep.join(x for x in dict.fromkeys(path) if x)}
 
 
 def _device(device: str, cluster: ClusterSettings) -> tuple[str, float]:
