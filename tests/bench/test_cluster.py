@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("ray")
 
 from save_rl.bench.cluster import _many, bench_cluster
+from save_rl.cli.bench import print_bench
 from save_rl.errors import InputError
 from save_rl.training.devices import select_device
 from save_rl.training.settings import TrainSettings
@@ -49,6 +50,7 @@ def test_environments_in_jax_are_refused():
 def test_a_short_measurement_has_every_figure(monkeypatch):
     monkeypatch.setattr("save_rl.bench.cluster._WARM_UP", 1)
     report = bench_cluster("covering-hard", select_device("cpu"), lanes=8, seconds=2)
+    print_bench(report, as_json=False)  # a table can be made of it
     assert [case["actors"] for case in report["cases"]] == [1, 2]
     for case in report["cases"]:
         assert case["env_steps_per_second"] > 0

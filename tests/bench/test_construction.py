@@ -3,6 +3,7 @@
 import pytest
 
 from save_rl.bench.construction import bench_graph, bench_host_train
+from save_rl.cli.bench import print_bench
 from save_rl.training.devices import select_device
 
 
@@ -11,6 +12,7 @@ def test_a_short_measurement_has_every_figure(monkeypatch):
     monkeypatch.setattr("save_rl.bench.construction.bench_graph", lambda *_, **__: {"nodes": 32})
     monkeypatch.setattr("save_rl.bench.construction._WARM_UP", 1)
     report = bench_host_train("covering-hard", select_device("cpu"), lanes=8, workers=0, seconds=1)
+    print_bench(report, as_json=False)  # a table can be made of it
     save, q_learning = report["cases"]
     for case in report["cases"]:
         assert case["env_steps_per_second"] > 0

@@ -3,6 +3,7 @@
 import pytest
 
 from save_rl.bench.r2d2 import OFTEN, bench_r2d2
+from save_rl.cli.bench import print_bench
 from save_rl.training.devices import select_device
 
 
@@ -10,6 +11,7 @@ from save_rl.training.devices import select_device
 def test_a_short_measurement_has_every_figure(monkeypatch):
     monkeypatch.setattr("save_rl.bench.r2d2._WARM_UP", 1)
     report = bench_r2d2("atari/Pong", select_device("cpu"), 8, 0, 8.0, small=True)
+    print_bench(report, as_json=False)  # a table can be made of it
     save, often, controlled = report["cases"]
     for case in report["cases"]:
         assert case["agent_steps_per_second"] > 0

@@ -3,8 +3,8 @@
 A simulation restores a state, holds an action for four frames, makes a picture and saves the state.
 The bare loop does just that, with the same picture; it has no states, observations or checks.
 
-What a second worker gains is measured next to what a second process with a bare loop of its own
-gains: more is not to be had from two cores that share clock, caches and memory with others.
+What several workers gain is measured next to what as many processes gain that have a bare loop of
+their own: more is not to be had from cores that share clock, caches and memory.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from save_rl.envs.atari import Atari, AtariState
 from save_rl.envs.atari.emulator import REPEAT, Emulator
 from save_rl.envs.atari.frames import pushed
 from save_rl.envs.pool import Pool, Source
-from save_rl.errors import RunError
+from save_rl.errors import RunError, require
 
 GAMES = ("ms_pacman", "frostbite", "crazy_climber", "up_n_down")  # the last two: fast and slow
 LANES = 32
@@ -161,42 +161,45 @@ def _bare_loops(game: str, number: int) -> Iterator[Callable[[int], None]]:
         yield ask
 
 
-def _workers(repeats: int) -> dict[str, Any]:
-    """The same lanes in one worker process and in two; a bare loop in one process and in two."""
+def _workers(repeats: int, workers: int) -> dict[str, Any]:
+    """One worker process and several, with 16 lanes for each of these; so many bare loops."""
     sim, source = Atari(WORKERS_GAME), Source(f"atari/{WORKERS_GAME}", 0, {})
-    sizes = [(0, LANES // 2)] * 2
+    lanes = LANES * workers // 2
     with (
-        Pool([sim], sizes, workers=1, sources=[source]) as one,
-        Pool([sim], sizes, workers=2, sources=[source]) as two,
-        _bare_loops(WORKERS_GAME, 2) as bare,
+        Pool([sim], [(0, LANES // 2)] * 2, workers=1, sources=[source]) as one,
+        Pool([sim], [(0, lanes // 2)] * 2, workers=workers, sources=[source]) as all_of_them,
+        _bare_loops(WORKERS_GAME, workers) as bare,
     ):
         seconds = median_seconds(
             {
                 "one worker": _two_groups(one),
-                "two workers": _two_groups(two),
+                "workers": _two_groups(all_of_them),
                 "one bare loop": lambda: bare(1),
-                "two bare loops": lambda: bare(2),
+                "bare loops": lambda: bare(workers),
             },
             repeats,
         )
-    made = dict.fromkeys(seconds, BUDGET * LANES) | {"two bare loops": 2 * BUDGET * LANES}
-    rates = {name: made[name] / s for name, s in seconds.items()}
-    gain = rates["two workers"] / rates["one worker"]
-    possible = rates["two bare loops"] / rates["one bare loop"]
+    made = {"one worker": LANES, "workers": lanes, "one bare loop": LANES}
+    made["bare loops"] = LANES * workers
+    rates = {name: BUDGET * made[name] / s for name, s in seconds.items()}
+    gain = rates["workers"] / rates["one worker"]
+    possible = rates["bare loops"] / rates["one bare loop"]
     return {
         "game": WORKERS_GAME,
+        "workers": workers,
         "simulations_per_second": {name: round(rate) for name, rate in rates.items()},
-        "gain_of_a_second_worker": round(gain, 2),
-        "gain_of_a_second_bare_loop": round(possible, 2),
-        "share_of_what_is_possible": round(gain / possible, 2),
+        "gain_of_workers": round(gain, 2),
+        "gain_of_bare_loops": round(possible, 2),
+        "share_of_what_is_possible": round(rates["workers"] / rates["bare loops"], 2),
     }
 
 
-def bench_atari(repeats: int = 60) -> dict[str, Any]:
-    """Simulations per second on one core, and with workers."""
+def bench_atari(repeats: int = 60, workers: int = 2) -> dict[str, Any]:
+    """Simulations per second on one core, and with so many workers."""
+    require(workers >= 2, "--workers", workers, "at least 2")
     return {
         "device": f"{platform.machine()}, one core, ale-py {version('ale-py')}",
         "lanes": LANES,
         "cases": [_game(game, repeats) for game in GAMES],
-        "in_workers": _workers(max(repeats // 3, 1)),
+        "in_workers": _workers(max(repeats // 3, 1), workers),
     }

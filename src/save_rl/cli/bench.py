@@ -26,7 +26,7 @@ class BenchSearch:
 
         with jax.default_device(chosen):
             report = bench_search()
-        _print_bench(report, self.json)
+        print_bench(report, self.json)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class BenchTrain:
                 from save_rl.bench.construction import bench_host_train
 
                 report = bench_host_train(env, chosen, self.lanes, self.workers, self.seconds)
-        _print_bench(report, self.json)
+        print_bench(report, self.json)
 
 
 @dataclass(frozen=True)
@@ -99,20 +99,22 @@ class BenchPhysics:
     def run(self) -> None:
         from save_rl.bench.physics import bench_physics
 
-        _print_bench(bench_physics(), self.json)
+        print_bench(bench_physics(), self.json)
 
 
 @dataclass(frozen=True)
 class BenchAtari:
     """Simulations of Atari games per second and core, next to a bare loop over the emulator."""
 
+    workers: int = 2
+    """Processes to compare with one."""
     json: bool = False
     """Print JSON instead of a table."""
 
     def run(self) -> None:
         from save_rl.bench.atari import bench_atari
 
-        _print_bench(bench_atari(), self.json)
+        print_bench(bench_atari(workers=self.workers), self.json)
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Bench:
         self.what.run()
 
 
-def _print_bench(report: dict[str, Any], as_json: bool) -> None:
+def print_bench(report: dict[str, Any], as_json: bool) -> None:
     """Print a report of cases, nested numbers as columns of their own."""
     if as_json:
         print(json.dumps(report, indent=2))
@@ -161,7 +163,7 @@ def _print_bench(report: dict[str, Any], as_json: bool) -> None:
             f"acts without a learner {report['without_a_learner']['gain_of_a_second_process']}x"
         )
         print("computed from that:")
-        _print_bench({"device": "many actors", "cases": report["computed_for_many_actors"]}, False)
+        print_bench({"device": "many actors", "cases": report["computed_for_many_actors"]}, False)
     for name in ("graph_network", "graph_network_mixed_precision"):
         graphs = report.get(name)
         if not graphs:
@@ -190,8 +192,10 @@ def _print_bench(report: dict[str, Any], as_json: bool) -> None:
     if workers:
         rates = workers["simulations_per_second"]
         print(
-            f"{workers['game']} in workers: {rates['one']:,} simulations/s in one, "
-            f"{rates['two']:,} in two, a gain of {workers['gain_of_a_second_worker']}x"
+            f"{workers['game']}: {rates['one worker']:,} simulations/s in one worker, "
+            f"{rates['workers']:,} in {workers['workers']}, a gain of "
+            f"{workers['gain_of_workers']}x; bare loops in as many processes gain "
+            f"{workers['gain_of_bare_loops']}x"
         )
     for name, value in report.get("milliseconds", {}).items():
         print(f"{name}: median {value['median']} ms, worst {value['worst']} ms")
