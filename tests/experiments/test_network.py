@@ -10,6 +10,7 @@ import pytest
 from save_rl.errors import InputError
 from save_rl.experiments.tightrope_network import SCALES, curve_rows, run, settings
 
+pytestmark = pytest.mark.xdist_group("tightrope-network")  # one reproduction for all of them
 AXES = {"agents": ("save", "q-learning"), "seeds": 2, "episodes": 40, "budget": 1}
 
 
