@@ -209,6 +209,24 @@ def test_a_driver_may_leave_and_come_back_and_ends_what_it_began(tmp_path):
         check_counters(out, finished=False)
 
 
+@pytest.mark.slow
+def test_a_cluster_outlives_the_run_it_was_started_for_only_with_the_one_that_follows(tmp_path):
+    out = tmp_path / "run"
+    asked = ["--cluster", "auto", "--out", out, "--episodes"]
+    with private_ray(token=False):
+        driver = start(*asked, 300)
+        wait_for(lambda: newest(out) >= 1, driver)
+        (ray_process,) = [pid for pid, name in descendants(driver.pid).items() if "start" in name]
+        driver.kill()
+        driver.communicate()
+        wait_for(lambda: not called(ray_process, "ray::Actor"))  # the run is over
+        assert called(ray_process, "ray::Learner")  # it waits to be asked
+        below = descendants(ray_process)
+        finish(start(*asked, 600, "--resume"))
+        assert [name for pid, name in below.items() if exists(pid)] == []
+        check_counters(out)
+
+
 def test_object_stores_that_are_too_small_are_named():
     nodes = [
         {"Alive": True, "NodeID": "a", "NodeManagerAddress": "10.0.0.1",

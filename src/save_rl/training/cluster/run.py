@@ -74,7 +74,7 @@ def train_on_cluster(
         _connect(address, mine)
         stack.callback(ray.shutdown)
         stop.__enter__()  # Ray has put a handler of its own for SIGTERM
-        found = _find(out)
+        found = _find(out, mine)
         if found is None:
             variables = module_path()
             _check_nodes(settings, variables)
@@ -180,8 +180,11 @@ def _silence() -> Iterator[None]:
         os.close(kept)
 
 
-def _find(out: Path) -> Any:
-    """The learner of a folder, if it is at work."""
+def _find(out: Path, mine: list[int]) -> Any:
+    """The learner of a folder, if it is at work.
+
+    A cluster that was to end with one that has come to its end meanwhile becomes `mine`.
+    """
     try:
         found = ray.get_actor(learner.learner_name(out), learner.NAMESPACE)
     except ValueError:
@@ -189,6 +192,7 @@ def _find(out: Path) -> Any:
     status = _ask(found, 0)
     if status is not None and status.outcome is not None:  # over, and nobody was there
         _end(found, out)
+        mine += [status.job.started] if status.job.started else []
         return None
     return found
 
