@@ -19,7 +19,7 @@ LEVELS = {
     name: [*range(task.max_difficulty["released"] + 1), *task.generalization]
     for name, task in TASKS.items()
 }
-EXAMPLES, ACTIONS = 200, 50  # 10,000 actions per task
+ACTIONS = 50  # of a walk
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +109,30 @@ def check_observation(sim, state):
         assert pairs == {(u, v) for u in used for v in used if u != v}
 
 
-@pytest.mark.parametrize("task", TASKS)
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-@given(data=st.data(), seed=st.integers(0, 2**33), masked=st.booleans())
+def walks(number):
+    """A test of so many walks in every task."""
+
+    def of_walks(test):
+        drawn = given(data=st.data(), seed=st.integers(0, 2**33), masked=st.booleans())(test)
+        slow = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+        chosen = settings(max_examples=number, deadline=None, suppress_health_check=slow)(drawn)
+        return pytest.mark.parametrize("task", TASKS)(chosen)
+
+    return of_walks
+
+
+@walks(80)
 def test_random_actions(task, data, seed, masked, elsewhere):
+    check_walk(task, data, seed, masked, elsewhere)
+
+
+@pytest.mark.slow
+@walks(200)  # 10,000 actions
+def test_many_random_actions(task, data, seed, masked, elsewhere):
+    check_walk(task, data, seed, masked, elsewhere)
+
+
+def check_walk(task, data, seed, masked, elsewhere):
     """A walk that mostly goes back where an episode would end, so that structures grow."""
     level = data.draw(st.sampled_from(LEVELS[task]))
     preset = data.draw(st.sampled_from(["paper", "released"]))
