@@ -212,12 +212,9 @@ class Writer:
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Go on where `state` was taken, with the same settings, shapes and lanes."""
         rows = self._rows["frame"]
-        frames = np.frombuffer(bytearray(zlib.decompress(state["frame"].data)), np.uint8)
-        frames = frames.reshape(-1, *rows.shape[2:])
-        for i in range(1, len(frames)):
-            frames[i] ^= frames[i - 1]
+        packed = np.frombuffer(zlib.decompress(state["frame"].data), np.uint8)
         rows[...] = 0
-        rows[state["valid"]] = frames
+        rows[state["valid"]] = np.bitwise_xor.accumulate(packed.reshape(-1, *rows.shape[2:]))
         for name, array in self._rows.items():
             if name != "frame":
                 array[...] = state[name]
