@@ -1,7 +1,7 @@
 """How strongly each loss of SAVE pulls on a trained network: the norms of their gradients.
 
-Lanes play with search at the hardest level, without learning; the gradients are those of the mean
-losses over all their transitions. The network is its own target network here.
+Lanes play with search at all levels, as at the end of training, without learning; the gradients are
+those of the mean losses over all their transitions. The network is its own target network here.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def measure(run, settings, lanes, steps):
 
 
 def experience(run, settings, lanes, steps):
-    """The program of a run, its parameters, and transitions from states at the hardest level."""
+    """The program of a run, its parameters, and transitions of its last curriculum."""
     size = lanes * steps
     settings = replace(  # too little is played to learn
         settings, agent="save", lanes=lanes, chunk=1, replay=size, min_replay=10 * size
@@ -91,7 +91,7 @@ def experience(run, settings, lanes, steps):
         best = checkpoint.load_newest(run / BEST, program.params(program.template()), warn, "RUN")
         (params,), (seed,) = best.state, program.begin()
         learner = seed.learner._replace(params=params, target=params)
-        # As at the end of training: the hardest level, and hardly any exploration.
+        # As at the end of training: levels up to the hardest, and hardly any exploration.
         late = {"env_steps": np.asarray(settings.curriculum_steps),
                 "episodes": np.asarray(settings.episodes - 1)}  # fmt: skip
         state = (seed._replace(learner=learner, **late),)
