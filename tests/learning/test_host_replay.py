@@ -41,13 +41,17 @@ def total(rewards):
     return sum(GAMMA**k * reward for k, reward in enumerate(rewards))
 
 
+def sample(ring, rng, shape):
+    return host_replay.take(ring, host_replay.draw(ring, rng, shape))
+
+
 def everything(ring):
     """All that can be sampled, by the number of the transition."""
     rng = np.random.default_rng(0)
     held = min(int(ring.added), len(ring.lane))
     if held == 0:
         return {}
-    data, returns, finished = host_replay.sample(ring, rng, (60 * held,))
+    data, returns, finished = sample(ring, rng, (60 * held,))
     return {int(number): (data, i, returns[i], finished[i]) for i, number in enumerate(data.action)}
 
 
@@ -124,7 +128,7 @@ def test_samples_are_uniform_and_of_the_shape_asked_for(steps):
     never = np.zeros(3, bool)
     for step in range(steps):
         host_replay.add(ring, transitions(step, lanes, [0.0] * 3), ~never, never, GAMMA, False)
-    drawn, returns, finished = host_replay.sample(ring, np.random.default_rng(1), (20, 150))
+    drawn, returns, finished = sample(ring, np.random.default_rng(1), (20, 150))
     assert drawn.target.shape == (20, 150, 3)
     assert drawn.next_mask.shape == (20, 150, 0)
     assert returns.shape == finished.shape == (20, 150)
@@ -139,7 +143,7 @@ def test_samples_are_copies():
     ring = host_replay.empty(transitions(0, 1, [0.0]), 2)
     yes = np.array([True])
     host_replay.add(ring, transitions(0, 1, [1.0]), yes, yes, GAMMA, True)
-    drawn, returns, _ = host_replay.sample(ring, np.random.default_rng(0), (4,))
+    drawn, returns, _ = sample(ring, np.random.default_rng(0), (4,))
     for step in (1, 2):
         host_replay.add(ring, transitions(step, 1, [5.0]), yes, yes, GAMMA, True)
     assert set(drawn.action) == {0}

@@ -70,9 +70,9 @@ def pool_at(simulator, roots, sizes):
 
 
 @st.composite
-def lanes(draw_, most=3):
+def lanes(draw_, most=5):
     """Sizes of groups; roots, seeds and taking part of their lanes."""
-    sizes = draw_(st.lists(st.integers(1, 3), min_size=1, max_size=most))
+    sizes = draw_(st.lists(st.integers(1, 2), min_size=1, max_size=most))
     count = sum(sizes)
     roots = draw_(st.lists(st.integers(0, mdps.STATES - 1), min_size=count, max_size=count))
     seeds = draw_(st.lists(st.integers(0, 2**32 - 1), min_size=count, max_size=count))

@@ -2,6 +2,8 @@
 
 import csv
 import json
+from contextlib import closing
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -13,6 +15,7 @@ from save_rl.errors import InputError
 from save_rl.evaluation import evaluate_levels, level_table, trained_player
 from save_rl.learning import host_replay
 from save_rl.players import play
+from save_rl.training.devices import compiler_options
 from save_rl.training.host import Program
 from save_rl.training.host_network import Updates
 from save_rl.training.settings import TrainSettings
@@ -212,11 +215,11 @@ def test_updates_do_not_depend_on_the_pieces_they_are_made_in():
     program = Program(settings("save", lanes=16, min_replay=16), [Stairs()])
     _, (state,) = walk(program, 6)
     rng = np.random.default_rng(0)
-    sampled = host_replay.sample(state.replay, rng, (4, 16))
+    slots = host_replay.draw(state.replay, rng, (4, 16))
     learners = []
     for pieces in (1, 2, 4):
         updates = Updates(program.learning, 0, pieces, {})
-        updates.begin(state.learner, sampled, state.episodes)
+        updates.begin(state.learner, state.replay, slots, state.episodes)
         updates.go_on()
         learners.append(updates.finish(99))
         assert len(updates.losses) == pieces
@@ -229,6 +232,39 @@ def test_updates_do_not_depend_on_the_pieces_they_are_made_in():
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
     before, after = jax.tree.leaves(state.learner.params), jax.tree.leaves(learners[0].params)
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_program_for_a_gpu_does_the_same():
+    """There lanes are searched in three groups, and a thread hands updates over in pieces."""
+    states = []
+    for options in ({}, compiler_options(SimpleNamespace(platform="gpu"))):
+        chosen = settings("save", lanes=16, batch=4, min_replay=16)
+        with closing(Program(chosen, [Stairs()], options=options)) as program:
+            assert len(program.searches[0].groups) == (3 if options else 2)
+            assert chosen.updates_per_step == 16
+            states.append(walk(program, 6)[1][0])
+            assert not program.updates.losses
+    here, there = states
+    assert int(here.updates) > 0
+    assert here.replay.added == there.replay.added
+    np.testing.assert_array_equal(here.replay.data.action, there.replay.data.action)
+    for a, b in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-3, atol=1e-4)
+
+
+def test_what_fails_while_updates_are_handed_over_is_not_lost(monkeypatch):
+    program = Program(settings("save", lanes=16, min_replay=16), [Stairs()])
+    _, (state,) = walk(program, 6)
+    slots = host_replay.draw(state.replay, np.random.default_rng(0), (4, 16))
+    updates = Updates(program.learning, 0, 4, {})
+    updates.begin(state.learner, state.replay, slots, state.episodes)
+
+    def broken(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(host_replay, "take", broken)
+    with pytest.raises(MemoryError, match="no room"):
+        updates.finish(99)
 
 
 def test_a_run_plays_itself(adaptive, tmp_path):

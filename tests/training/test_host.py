@@ -310,13 +310,13 @@ def test_epsilon_is_that_of_the_moment_of_training_and_of_the_episode(walk):
 def test_an_update_is_a_step_of_adam_on_the_loss_of_what_was_sampled(make, monkeypatch, name):
     made = make(name, env={"masked": True, "limit": 6}, replay_ratio=2, target_period=2)
     assert made.settings.updates_per_step == 1
-    sampled, sample = [], host_replay.sample
+    sampled, take = [], host_replay.take
 
     def spied(*arguments):
-        sampled.append(sample(*arguments))
+        sampled.append(take(*arguments))
         return sampled[-1]
 
-    monkeypatch.setattr(host_replay, "sample", spied)
+    monkeypatch.setattr(host_replay, "take", spied)
     (start,) = made.begin()
     state = (start._replace(episodes=np.array(EPISODES)),)
     (*_, (before,), (after,)), _ = history(made, 4, state)

@@ -13,14 +13,14 @@ class Clocks:
 
     def watch(self, name: str, owner: Any, *methods: str) -> None:
         """Add up what these methods take from now on; they must not call one another."""
-        self.seconds[name] = 0.0
+        self.seconds.setdefault(name, 0.0)
         for method in methods:
             setattr(owner, method, self._timed(name, getattr(owner, method)))
 
     def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any) -> Any:
+        def timed(*arguments: Any, **options: Any) -> Any:
             started = time.perf_counter()
-            result = function(*arguments)
+            result = function(*arguments, **options)
             self.seconds[name] += time.perf_counter() - started
             return result
 

@@ -121,8 +121,10 @@ def _graph_reports(device: Any) -> dict[str, Any]:
 def _case(program: Any, settings: TrainSettings, seconds: float) -> dict[str, Any]:
     clocks = Clocks()
     clocks.watch("simulators", program.pool, "receive")
-    clocks.watch("network", program.network, "ask", "answer")
-    clocks.watch("learning", program.updates, "begin", "go_on")
+    clocks.watch("network", program.network, "ask")
+    for search in program.searches:
+        clocks.watch("network", search, "answer")
+    clocks.watch("learning", program.updates, "begin", "go_on", "finish")
     state, step = program.begin(), 0
 
     def advance() -> None:

@@ -352,16 +352,22 @@ class Pool:
         self.receive(group)
 
     def reset(
-        self, group: int, lanes: np.ndarray, seeds: np.ndarray, wanted: Any = ANY_LEVEL
-    ) -> None:
-        """Begin episodes in some lanes of a group; `wanted` is a level, see `Arrays`."""
+        self, group: int, lanes: np.ndarray, seeds: np.ndarray, wanted: Any = ANY_LEVEL,
+        wait: bool = True,
+    ) -> None:  # fmt: skip
+        """Begin episodes in some lanes of a group; `wanted` is a level, see `Arrays`.
+
+        Without `wait`, the answer is still to be received.
+        """
         _, low, high = self.groups[group]
         self.arrays.action[low:high] = -1
         self.arrays.action[lanes] = 0
         self.arrays.seed[lanes] = seeds
         self.arrays.wanted[lanes] = wanted
         self.lost[lanes] = False
-        self.ask(group, RESET)
+        self.send(group, RESET)
+        if wait:
+            self.receive(group)
 
     def save(self, group: int) -> np.ndarray:
         """Where the lanes of a group stand, `[lanes of the group, bytes]`; zeros where lost."""

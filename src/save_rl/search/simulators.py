@@ -2,9 +2,11 @@
 
 A simulation is: select in every tree, step the simulators, one call of the network for all new
 states, expand and back up. The lanes come in groups. While one group's new states are evaluated,
-the workers simulate for the next; what is found does not depend on it.
+the workers simulate for another, and with three groups or more the trees of a third are walked;
+what is found does not depend on it.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,8 +18,9 @@ from save_rl.search.rules import Rule, Space
 from save_rl.types import SearchResult
 
 # Maps observations `[n, ...]` and masks `[n, A]` (`[n, 0]` where all actions always are allowed) to
-# `(prior, value)` of at least n rows; masked actions are -inf.
-Evaluate = Callable[[Any, np.ndarray], tuple[np.ndarray, np.ndarray]]
+# `(prior, value)` of at least n rows; masked actions are -inf. They may be arrays of JAX that are
+# still being computed: they are waited for as late as possible.
+Evaluate = Callable[[Any, np.ndarray], tuple[Any, Any]]
 
 
 class Recurrent(Protocol):
@@ -46,6 +49,7 @@ class LaneSearch:
         self._q_values, self._visits = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
         self._nothing = np.zeros((1, shape[1]), np.float32)
         self._trees, self._rows = {}, {}
+        self._looking: dict[int, tuple[np.ndarray, Any]] = {}  # lanes of a group, what was asked
         self._asked = dict.fromkeys(groups, False)
         for group in groups:
             _, low, high = pool.groups[group]
@@ -80,39 +84,58 @@ class LaneSearch:
         self._rule, self._c, self._discount, self._seeds = rule, c, discount, seeds
         self._space = space
         self._evaluate, self.simulations = evaluate, 0
-        self._q_values[:], self._visits[:] = -np.inf, 0
         takes_part = ~self.pool.lost[self.low : self.high]
         if lanes is not None:
             takes_part &= lanes
+        self._leave_out(~takes_part)
         for group in self.groups:
-            self._begin(group, takes_part, noise)
+            self._look_at_roots(group, takes_part)
+        for group in self.groups:
+            self._plant(group, noise)
+        behind: deque[tuple[int, int]] = deque()  # groups whose new states are being evaluated
+        most = (len(self.groups) - 1) // 2 if self.overlap else 0
         for simulation in range(self.budget):
             for group in self.groups:
-                self._finish(group, simulation)
-                if simulation + 1 < self.budget and self.overlap:
-                    self._ask(group, simulation + 1)
+                self._take(group, simulation)
+                behind.append((group, simulation))
+                if len(behind) > most:
+                    self._grow(*behind.popleft())
+        while behind:
+            self._grow(*behind.popleft())
         results = [self._trees[group].result(return_tree) for group in self.groups]
+        self._leave_out(self.pool.lost[self.low : self.high])
         tree = results[0].tree if len(results) == 1 else [result.tree for result in results]
         return SearchResult(
             self._q_values, self._visits, self._visits > 0, tree if return_tree else None
         )
+
+    def _leave_out(self, lanes: np.ndarray) -> None:
+        """Nothing is found in these lanes."""
+        self._q_values[lanes], self._visits[lanes] = -np.inf, 0
 
     def priors(self, evaluate: Evaluate, lanes: np.ndarray) -> np.ndarray:
         """The prior `[lanes, A]` of where the lanes stand, without any search."""
         self._evaluate = evaluate
         self._q_values[:] = -np.inf
         for group in self.groups:
-            _, low, high = self.pool.groups[group]
-            mine = np.flatnonzero(lanes[low - self.low : high - self.low])
-            prior, _ = self._look(group, mine, 0)
-            self._q_values[low - self.low + mine] = prior[: len(mine)]
+            self._look_at_roots(group, lanes)
+        for group in self.groups:
+            mine, found = self._looking[group]
+            prior, _ = self.answer(found)
+            self._q_values[self.pool.groups[group].low - self.low + mine] = prior[: len(mine)]
         return self._q_values
 
-    def _begin(self, group: int, takes_part: np.ndarray, noise: Noise | None) -> None:
+    def _look_at_roots(self, group: int, takes_part: np.ndarray) -> None:
+        _, low, high = self.pool.groups[group]
+        lanes = np.flatnonzero(takes_part[low - self.low : high - self.low])
+        self._looking[group] = lanes, self._look(group, lanes, 0)
+
+    def _plant(self, group: int, noise: Noise | None) -> None:
+        """Begin the trees of a group, and its first simulation."""
         _, low, high = self.pool.groups[group]
         mine = slice(low - self.low, high - self.low)
-        lanes = np.flatnonzero(takes_part[mine])
-        priors, _ = self._look(group, lanes, 0)
+        lanes, found = self._looking[group]
+        priors, _ = self.answer(found)
         if noise is not None:
             priors = np.array(priors)
             noise(priors[: len(lanes)], mine.start + lanes)
@@ -138,25 +161,39 @@ class LaneSearch:
         rollout = self._discount if self._evaluate is None else -1.0
         self.pool.step(group, nodes, actions, simulation + 1, seeds * 2**20 + simulation, rollout)
 
-    def _finish(self, group: int, simulation: int) -> None:
-        """Take what the simulators found, evaluate it, expand and back up."""
+    def _take(self, group: int, simulation: int) -> None:
+        """Take what the simulators found, and ask what it is worth."""
         if not self.overlap:
             self._ask(group, simulation)
         if self._asked[group]:
             self.pool.receive(group)
-        trees, rows, arrays = self._trees[group], self._rows[group], self.pool.arrays
+        trees, rows = self._trees[group], self._rows[group]
         _, low, high = self.pool.groups[group]
         lost = np.flatnonzero(self.pool.lost[low:high])
         if len(lost):
             trees.drop(lost)
-        terminated = arrays.terminated[low:high]
-        new = np.flatnonzero((trees.actions >= 0) & ~terminated)
+        new = np.flatnonzero((trees.actions >= 0) & ~self.pool.arrays.terminated[low:high])
         rows[new] = np.arange(len(new))
-        priors, values = self._look(group, new, simulation + 1)
-        trees.expand(arrays.reward[low:high], terminated, rows, priors, values)
+        self._looking[group] = new, self._look(group, new, simulation + 1)
 
-    def _look(self, group: int, lanes: np.ndarray, node: int) -> tuple[np.ndarray, np.ndarray]:
-        """Prior and value of what some lanes of a group show, their `node`; one row at least."""
+    def _grow(self, group: int, simulation: int) -> None:
+        """Expand and back up, and go on with the next simulation."""
+        arrays, (_, low, high) = self.pool.arrays, self.pool.groups[group]
+        priors, values = self.answer(self._looking[group][1])
+        self._trees[group].expand(
+            arrays.reward[low:high], arrays.terminated[low:high], self._rows[group], priors, values
+        )
+        if simulation + 1 < self.budget and self.overlap:
+            self._ask(group, simulation + 1)
+
+    def answer(self, found: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Wait for what was asked."""
+        prior, value = found
+        return np.asarray(prior), np.asarray(value)
+
+    def _look(self, group: int, lanes: np.ndarray, node: int) -> Any:
+        """Ask for prior and value of what some lanes of a group show, their `node`; one row at
+        least."""
         if len(lanes) == 0:
             return self._nothing, np.zeros(1)
         at = self.pool.groups[group].low + lanes

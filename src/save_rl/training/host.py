@@ -46,6 +46,7 @@ from save_rl.training.stage import ACT, RESET, Stage, hardest_level
 from save_rl.types import SearchResult, Simulator
 
 _LEARN = 4  # a stream of random numbers
+_GPU_GROUPS = 3  # of lanes: waiting for the network takes as long as walking the trees there
 _PIECES = 8  # of a lock-step's updates on a GPU: more take longer to hand over than to make
 
 
@@ -111,7 +112,14 @@ class Program(Stage):
             settings.mixed_precision,
         )  # fmt: skip
         self.learning = Learning(agent, settings, make)
-        super().__init__(settings, simulators, sources, plays=plays, **places)
+        super().__init__(
+            settings,
+            simulators,
+            sources,
+            plays=plays,
+            groups=_GPU_GROUPS if options else 2,
+            **places,
+        )
         masked = self.pool.layout.num_actions if self.pool.layout.masked else 0
         self.network = Network(self._plays, self.learning, masked, options or {})
         pieces = min(settings.updates_per_step, _PIECES) if options else 1
@@ -256,7 +264,8 @@ class Program(Stage):
 
     def _lock_step(self, index: int, seed: HostSeed, step: int, learns: bool) -> HostSeed:
         if learns:
-            self.updates.begin(seed.learner, self._sample(index, seed, step), seed.episodes)
+            slots = self._draw(index, seed, step)
+            self.updates.begin(seed.learner, seed.replay, slots, seed.episodes)
             self.network.meanwhile = self.updates.go_on
         params, going_on = seed.learner.params, seed
 
@@ -270,11 +279,11 @@ class Program(Stage):
         seed = self.absorb(going_on, experience)
         return self.renew(index, seed, experience, self._wanted(seed))
 
-    def _sample(self, index: int, seed: HostSeed, step: int) -> Any:
-        """What is learned from in lock-step `step`: of what was replayed before it."""
+    def _draw(self, index: int, seed: HostSeed, step: int) -> np.ndarray:
+        """What is learned from in lock-step `step`: slots of what was replayed before it."""
         s = self.settings
         rng = self._random(index, _LEARN, step)
-        return host_replay.sample(seed.replay, rng, (s.updates_per_step, s.batch))
+        return host_replay.draw(seed.replay, rng, (s.updates_per_step, s.batch))
 
     def act(
         self, index: int, seed: HostSeed, evaluate: Evaluate, step: int,
@@ -286,7 +295,7 @@ class Program(Stage):
         """
         s, agent, pool = self.settings, self.agent, self.pool
         rng = self._random(index, ACT, step)
-        search, lanes = self._searches[index], self._lanes(self._groups[index])
+        search, lanes = self.searches[index], self._lanes(self._groups[index])
         before = pool.observation(lanes), pool.arrays.mask[lanes]
         epsilon = epsilon_at_step(s.epsilon.at(seed.episodes), seed.episode_step, seed.length)
         result, actions = self._decide(

@@ -5,6 +5,7 @@ simulators work (`training.host` says in which order).
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -12,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent
+from save_rl.learning import host_replay
+from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
 from save_rl.networks import trim
 from save_rl.search.simulators import Evaluate
@@ -19,14 +22,14 @@ from save_rl.training.acting import judge
 from save_rl.training.learner import Learner, Learning
 
 _SMALLEST_BATCH = 8
+_GPU_BATCH = 16  # batches are a multiple of this
 
 
 class Network:
-    """The agent's network as a function of NumPy arrays.
+    """The agent's network as a function of NumPy arrays, that does not wait for what it returns.
 
     Batches are padded to a few sizes, so that it is compiled for these alone; on a GPU to the
-    largest so far. `meanwhile` is called whenever it has been asked something, before the answer is
-    waited for.
+    largest so far. `meanwhile` is called whenever it has been asked something.
     """
 
     def __init__(self, agent: Agent, learning: Learning, actions: int, options: dict[str, str]):
@@ -46,37 +49,32 @@ class Network:
         """What states are worth under these parameters."""
         leaves = [jnp.asarray(x) for x in jax.tree.leaves(params)]  # to the device once
 
-        def evaluate(observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            lanes = len(mask)
-            size = max(_SMALLEST_BATCH, 1 << (lanes - 1).bit_length())
-            if self._gpu:
-                size = self._largest = max(size, self._largest)
-            (observation,) = trim(observation, gpu=self._gpu)
-
-            def pad(x: np.ndarray, value: Any = 0) -> np.ndarray:
-                if size == lanes:
-                    return x
-                return np.concatenate([x, np.full((size - lanes, *x.shape[1:]), value, x.dtype)])
-
-            packed = pad(np.packbits(mask, -1), 255)
-            found = self.ask(leaves, jax.tree.map(pad, observation), packed)
+        def evaluate(observation: Any, mask: np.ndarray) -> tuple[Any, Any]:
+            found = self.ask(leaves, observation, mask)
             if self.meanwhile is not None:
                 self.meanwhile()
-            return self.answer(found)
+            return found
 
         return evaluate
 
-    def ask(self, leaves: list[Any], observation: Any, packed: np.ndarray) -> Any:
+    def ask(self, leaves: list[Any], observation: Any, mask: np.ndarray) -> tuple[Any, Any]:
         """Hand a batch to the device."""
-        found = self._compiled(leaves, observation, packed)
+        lanes = len(mask)
+        size = max(_SMALLEST_BATCH, 1 << (lanes - 1).bit_length())
+        if self._gpu:
+            size = self._largest = max(-(-lanes // _GPU_BATCH) * _GPU_BATCH, self._largest)
+        (observation,) = trim(observation, gpu=self._gpu)
+
+        def pad(x: np.ndarray, value: Any = 0) -> np.ndarray:
+            if size == lanes:
+                return x
+            return np.concatenate([x, np.full((size - lanes, *x.shape[1:]), value, x.dtype)])
+
+        packed = pad(np.packbits(mask, -1), 255)
+        found = self._compiled(leaves, jax.tree.map(pad, observation), packed)
         for x in found:
             x.copy_to_host_async()
         return found
-
-    def answer(self, found: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Wait for what was asked."""
-        prior, value = found
-        return np.asarray(prior), np.asarray(value)
 
 
 def unpack(packed: Any, actions: int) -> Any:
@@ -88,12 +86,15 @@ class Updates:
     """The updates of a lock-step, handed to the device in pieces.
 
     pieces: how many; 1 makes all updates in one compiled call. `begin`, then `go_on` at any time,
-    then `finish`; none of them waits for the device.
+    then `finish`; none of them waits for the device. Where there are several, a thread hands them
+    over: on a GPU that can take as long as the updates themselves.
     """
 
     def __init__(self, learning: Learning, actions: int, pieces: int, options: dict[str, str]):
         self._learning, self._pieces, self._turn = learning, pieces, pieces
         self._gpu = bool(options)
+        self._thread = ThreadPoolExecutor(1, "updates") if pieces > 1 else None
+        self._handed: list[Future[None]] = []
         self._size = learning.settings.updates_per_step // pieces
         self.losses: list[Any] = []  # sums of both terms, per piece
         example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0))
@@ -116,9 +117,9 @@ class Updates:
 
         self._update = jax.jit(update, compiler_options=options or None)
 
-    def begin(self, learner: Learner, sampled: Any, episodes: Any) -> None:
-        """sampled: as `host_replay.sample` gives it."""
-        self._sampled, self._episodes = sampled, np.float32(episodes)
+    def begin(self, learner: Learner, replay: HostReplay, slots: np.ndarray, episodes: Any) -> None:
+        """slots: `[updates, batch]` of transitions to learn from; the replay rests meanwhile."""
+        self._replay, self._slots, self._episodes = replay, slots, np.float32(episodes)
         self._target, self._of_target = learner.target, jax.tree.leaves(learner.target)
         self._leaves = jax.tree.leaves((learner.params, learner.optimiser))
         self._turn = 0
@@ -126,20 +127,29 @@ class Updates:
     def go_on(self) -> None:
         """Hand the next piece over, if one is left."""
         if self._turn < self._pieces:
-            part = slice(self._turn * self._size, (self._turn + 1) * self._size)
-            batches, returns, finished = jax.tree.map(lambda x: x[part], self._sampled)
-            now, after = trim(batches.observation, batches.next_observation, gpu=self._gpu)
-            batches = batches._replace(observation=now, next_observation=after)
-            self._leaves, terms = self._update(
-                self._leaves, self._of_target, batches, returns, finished, self._episodes
-            )
-            self.losses.append(terms)
+            part = self._slots[self._turn * self._size : (self._turn + 1) * self._size]
             self._turn += 1
+            if self._thread is None:
+                self._hand_over(part)
+            else:
+                self._handed.append(self._thread.submit(self._hand_over, part))
+
+    def _hand_over(self, slots: np.ndarray) -> None:
+        batches, returns, finished = host_replay.take(self._replay, slots)
+        now, after = trim(batches.observation, batches.next_observation, gpu=self._gpu)
+        batches = batches._replace(observation=now, next_observation=after)
+        self._leaves, terms = self._update(
+            self._leaves, self._of_target, batches, returns, finished, self._episodes
+        )
+        self.losses.append(terms)
 
     def finish(self, step: int) -> Learner:
         """The learner after what is left of lock-step `step`."""
         while self._turn < self._pieces:
             self.go_on()
+        for handed in self._handed:
+            handed.result()
+        self._handed.clear()
         params, optimiser = jax.tree.unflatten(self._structure, self._leaves)
         copies = self._learning.copies_target(step)
         return Learner(params, params if copies else self._target, optimiser)

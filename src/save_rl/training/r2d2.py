@@ -269,7 +269,7 @@ class Program(Stage):
         """
         s, pool = self.settings, self.pool
         rng = self._random(index, ACT, step)
-        search, lanes = self._searches[index], self._lanes(self._groups[index])
+        search, lanes = self.searches[index], self._lanes(self._groups[index])
         seen, before = pool.observation(lanes), np.asarray(recall.before)[:-1]
         result, actions = self._decide(
             search, recall, self.agent.search, ~pool.lost[lanes], self._epsilon, rng,

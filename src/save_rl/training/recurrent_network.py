@@ -33,7 +33,8 @@ class Recall:
         shape = (2, networks.hidden)
         self._memory = jnp.zeros((lanes + 1, budget + 1, *shape))
         self.before = jnp.zeros((lanes + 1, *shape))
-        self.root_q = np.zeros((lanes, networks.actions), np.float32)  # rescaled
+        self._root_q = np.zeros((lanes, networks.actions), np.float32)
+        self._asked: list[tuple[np.ndarray, Any]] = []  # what has not come to `_root_q` yet
 
     def set_params(self, params: Any) -> None:
         """Use other parameters from now on."""
@@ -42,7 +43,15 @@ class Recall:
     def at(self, lanes: np.ndarray, parents: np.ndarray, node: int) -> None:
         self._next = lanes, parents, node
 
-    def __call__(self, observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def root_q(self) -> np.ndarray:
+        """Q-values `[lanes, A]` of the roots that were seen last, rescaled."""
+        for lanes, q in self._asked:
+            self._root_q[lanes] = np.asarray(q)[: len(lanes)]
+        self._asked.clear()
+        return self._root_q
+
+    def __call__(self, observation: Any, mask: np.ndarray) -> tuple[Any, Any]:
         lanes, parents, node = self._next
         size = max(8, 1 << (len(lanes) - 1).bit_length())
 
@@ -55,11 +64,14 @@ class Recall:
             pad(lanes, self.lanes), pad(parents), node,
         )  # fmt: skip
         if node == 0:
-            self.root_q[lanes] = np.asarray(q)[: len(lanes)]
-        return np.asarray(prior), np.asarray(value)
+            self._asked.append((lanes, q))
+        prior.copy_to_host_async()
+        value.copy_to_host_async()
+        return prior, value
 
     def go_on(self, fresh: np.ndarray) -> None:
         """All lanes have made a step from their roots; those that are fresh forget everything."""
+        _ = self.root_q  # nothing is left to be asked for
         forgets = np.append(fresh, True)
         self.before = jnp.where(forgets[:, None, None], 0.0, self._memory[:, 0])
 

@@ -39,7 +39,8 @@ class Stage(ABC):
 
     simulators: one per seed. sources: how worker processes make the same ones. test_lanes: lanes
     for tests, per seed. Without `train`, there are no others. What is done does not depend on
-    `workers` or `overlap`. agent: that learns, where it is not just the one that the settings name.
+    `workers` or `overlap`. groups: that the lanes of a seed are searched in, see
+    `search.simulators`. agent: that learns, where it is not just the one that the settings name.
     plays: the agent that searches and acts, where it is not the one that learns.
     """
 
@@ -56,6 +57,7 @@ class Stage(ABC):
         test_lanes: int = 0,
         train: bool = True,
         overlap: bool = True,
+        groups: int = 2,
         warn: Callable[[str], None] | None = None,
         agent: Agent | None = None,
         plays: Agent | None = None,
@@ -64,12 +66,10 @@ class Stage(ABC):
         self.agent: Agent = agent or get_agent(settings.agent)
         self._plays = plays or self.agent
         self._simulators, self._overlap = simulators, overlap
-        halves = [settings.lanes - settings.lanes // 2, settings.lanes // 2] if train else []
-        tests = [test_lanes - test_lanes // 2, test_lanes // 2]
-        sizes = [
-            (i, size) for i in range(len(simulators)) for size in (*halves, *tests) if size > 0
-        ]
-        used = sum(size > 0 for size in halves)
+        trains = _parts(settings.lanes if train else 0, groups)
+        tests = _parts(test_lanes, groups)
+        sizes = [(i, size) for i in range(len(simulators)) for size in (*trains, *tests)]
+        used = len(trains)
         per_seed = len(sizes) // len(simulators)
         first = range(0, len(sizes), per_seed)
         self._groups = [list(range(i, i + used)) for i in first]
@@ -79,7 +79,7 @@ class Stage(ABC):
             simulators, sizes, workers=workers, sources=sources, timeout=timeout, warn=warn
         )
         budget = settings.budget if self.agent.search is not None else 0
-        self._searches = [LaneSearch(self.pool, g, budget, overlap) for g in self._groups if g]
+        self.searches = [LaneSearch(self.pool, g, budget, overlap) for g in self._groups if g]
         self._history = [[[] for _ in range(settings.lanes)] for _ in simulators]
 
     @abstractmethod
@@ -99,12 +99,22 @@ class Stage(ABC):
 
     def _reset(self, index: int, which: np.ndarray, seeds: np.ndarray, wanted: np.ndarray) -> None:
         """Begin episodes in some training lanes."""
-        start = self._lanes(self._groups[index])[0]
-        for group in self._groups[index]:
+        self._begin_episodes(self._groups[index], which, seeds, wanted)
+
+    def _begin_episodes(
+        self, groups: list[int], which: np.ndarray, seeds: np.ndarray, wanted: np.ndarray
+    ) -> None:
+        """Begin episodes in some lanes of neighbouring groups, `[lanes of the groups]` each."""
+        start, asked = self._lanes(groups)[0], []
+        for group in groups:
             lanes = self.pool.groups[group].lanes
             mine = lanes[which[lanes - start]]
             if len(mine):
-                self.pool.reset(group, mine, seeds[mine - start], wanted[mine - start])
+                at = mine - start
+                self.pool.reset(group, mine, seeds[at], wanted[at], wait=False)
+                asked.append(group)
+        for group in asked:
+            self.pool.receive(group)
 
     def _advance(self, index: int, actions: np.ndarray) -> None:
         """A real step of the training lanes; -1 leaves a lane where it is."""
@@ -250,11 +260,7 @@ class Stage(ABC):
         while np.any(episode < episodes):
             rng = self._random(index, TEST, number, t)
             seeds = rng.integers(2**31, size=size)
-            for group in groups:
-                mine = pool.groups[group].lanes
-                mine = mine[fresh[mine - lanes[0]]]
-                if len(mine):
-                    pool.reset(group, mine, seeds[mine - lanes[0]], wanted)
+            self._begin_episodes(groups, fresh, seeds, np.full(size, wanted))
             active = (episode < episodes) & ~pool.lost[lanes]
             _, actions = self._decide(
                 search, evaluate, self._plays.test_search, active, greedy, rng
@@ -281,6 +287,12 @@ class Stage(ABC):
                 go_on(fresh)
             t += 1
         return returns, steps
+
+
+def _parts(lanes: int, groups: int) -> list[int]:
+    """Sizes of so many groups of lanes, or of fewer where there are fewer lanes."""
+    sizes = [lanes // groups + (i < lanes % groups) for i in range(groups)]
+    return [size for size in sizes if size > 0]
 
 
 def hardest_level(simulator: Any) -> int:

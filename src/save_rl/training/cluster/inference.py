@@ -74,7 +74,7 @@ class Inference:
         observation = jax.tree.map(lambda *x: np.concatenate(x), *(one[0] for one in asked))
         mask = np.concatenate([one[1] for one in asked])
         with jax.default_device(self._device):
-            prior, value = self._evaluate(observation, mask)
+            prior, value = (np.asarray(x) for x in self._evaluate(observation, mask))
         ends = np.cumsum([len(one[1]) for one in asked])
         starts = [0, *ends[:-1]]
         return [

@@ -135,7 +135,8 @@ class Program(_Rounds, host.Program):
         self._publish(seed.learner.params, step, self.cluster.refresh or 1)
         learner = seed.learner
         if learns:
-            self.updates.begin(learner, self._sample(index, seed, step), seed.episodes)
+            slots = self._draw(index, seed, step)
+            self.updates.begin(learner, seed.replay, slots, seed.episodes)
             learner = self.updates.finish(step)
         return self._round(seed, self._wanted)._replace(learner=learner)
 

@@ -268,6 +268,10 @@ def _ask(found: Any, heard: int) -> learner.Status | None:
     """The status of a learner; None if it does not answer now."""
     try:
         return ray.get(found.status.remote(heard), timeout=10.0)
+    except crew.exceptions.ActorUnschedulableError as error:
+        raise RunError(
+            "--cluster: this machine has left the cluster before the learner began; start again."
+        ) from error
     except (crew.exceptions.RayActorError, crew.exceptions.GetTimeoutError):
         return None
 
