@@ -1,6 +1,7 @@
 """Shared set-up: a compilation cache on disk, CPU only, shapes checked, no time limits."""
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 import hypothesis
@@ -10,8 +11,12 @@ CACHE = Path(__file__).parents[1] / ".cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Tests compile far more than they compute.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Tests compile far more than they compute. XLA's older emitters compile twice as fast; a later
+# XLA may not know them any more, and an unknown flag would end the process.
+XLA_FLAGS = "--xla_backend_optimization_level=0"
+if version("jaxlib").startswith("0.10."):
+    XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false"
+os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 
 # Where shapes stand in annotations, they are checked at run time, in tests alone.
 jaxtyping.install_import_hook(
