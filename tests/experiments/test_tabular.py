@@ -12,6 +12,9 @@ from save_rl.errors import InputError, Interrupted
 from save_rl.experiments import tightrope_tabular
 from save_rl.experiments.tightrope_tabular import SCALES, cells, run, run_cell
 
+# With the tests of training with tables, so that Numba compiles once.
+pytestmark = pytest.mark.xdist_group("tabular")
+
 AXES = {
     "reward": ("dense",),
     "terminal": (50,),

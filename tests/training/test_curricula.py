@@ -25,6 +25,9 @@ from tests.training.levels import Stairs
 LANES = 8
 STAIRS = "tests.training.levels:Stairs"
 
+# The run of the fixture `adaptive` is made in one worker.
+ADAPTIVE = pytest.mark.xdist_group("adaptive")
+
 
 def settings(agent="q-learning", **options):
     options = {
@@ -133,6 +136,7 @@ def adaptive(tmp_path_factory):
         return save_rl.train(STAIRS, out=out, **run), run
 
 
+@ADAPTIVE
 def test_the_best_parameters_on_the_highest_level_are_kept(adaptive):
     result, _ = adaptive
     rows = [row for row in read(result.path / "metrics.csv") if row["level_return"]]
@@ -145,6 +149,7 @@ def test_the_best_parameters_on_the_highest_level_are_kept(adaptive):
     assert {row["level"] for row in rows} == {"0", "1"}
 
 
+@ADAPTIVE
 def test_few_episodes_make_nothing_the_best(adaptive, tmp_path, monkeypatch):
     monkeypatch.setattr("save_rl.training.loop.ENOUGH_EPISODES", 10**6)
     _, run = adaptive
@@ -152,6 +157,7 @@ def test_few_episodes_make_nothing_the_best(adaptive, tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "best").exists()
 
 
+@ADAPTIVE
 def test_tests_play_the_level_they_are_asked_for(adaptive):
     result, _ = adaptive
     for level in (None, 0, 1):
@@ -163,6 +169,7 @@ def test_tests_play_the_level_they_are_asked_for(adaptive):
         save_rl.evaluate(result.path, (0,), 2, workers=0, level=2)
 
 
+@ADAPTIVE
 def test_several_levels_are_tested_at_once(adaptive):
     result, _ = adaptive
     evaluate_levels(result.path, (1, 0), (0, 3), 6, workers=0)
@@ -172,6 +179,7 @@ def test_several_levels_are_tested_at_once(adaptive):
         assert one.read_bytes() == all_of_them.read_bytes()
 
 
+@ADAPTIVE
 def test_a_run_plays_on_its_own(adaptive):
     result, _ = adaptive
     sim = Stairs(hardest=1, sample=False)
@@ -184,6 +192,7 @@ def test_a_run_plays_on_its_own(adaptive):
         trained_player(result.path, sim, 0)
 
 
+@ADAPTIVE
 def test_a_resumed_run_goes_on_with_its_curriculum(adaptive, tmp_path):
     _, run = adaptive
     whole = save_rl.train(STAIRS, out=tmp_path / "whole", **{**run, "episodes": 320})
@@ -203,6 +212,7 @@ def test_a_resumed_run_goes_on_with_its_curriculum(adaptive, tmp_path):
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
+@ADAPTIVE
 def test_uct_searches_over_the_network_of_a_run(adaptive):
     """The values of new states are what lets it look further than it searches."""
     result, _ = adaptive
@@ -267,6 +277,7 @@ def test_what_fails_while_updates_are_handed_over_is_not_lost(monkeypatch):
         updates.finish(99)
 
 
+@ADAPTIVE
 def test_a_run_plays_itself(adaptive, tmp_path):
     result, _ = adaptive
     with pytest.raises(InputError, match="is a run and plays itself; leave --agent out"):

@@ -19,6 +19,10 @@ FOREVER = 10**6
 GAMMA = 0.9
 FORTUNE = 1000.0  # what a masked action would pay
 
+# What a fixture compiled is used in the worker that compiled it.
+WALKED = pytest.mark.xdist_group("device-walked")
+SAVE_BY_SIX = pytest.mark.xdist_group("device-save-by-six")
+
 
 class Place(NamedTuple):
     state: Any
@@ -123,6 +127,7 @@ def walked():
     return env, made.settings, of_seed(history(made, 3)[-1], 0)
 
 
+@WALKED
 def test_steps_updates_and_the_replay_ratio_add_up(walked):
     _, settings, state = walked
     assert state.steps == state.stats.steps == 15
@@ -133,6 +138,7 @@ def test_steps_updates_and_the_replay_ratio_add_up(walked):
     assert settings.updates_per_step * settings.batch == settings.replay_ratio * LANES
 
 
+@WALKED
 def test_episodes_and_their_returns_add_up(walked):
     _, _, state = walked
     rewards, over = state.replay.data.reward[:15], state.replay.data.discount[:15] == 0
@@ -166,6 +172,7 @@ def check_transitions(env, data, over):
     return state
 
 
+@WALKED
 def test_stored_transitions_are_those_of_the_environment(walked):
     env, _, state = walked
     data = jax.tree.map(lambda x: x[:15], state.replay.data)
@@ -240,16 +247,19 @@ def save_by_six():
     return program("save", [maze(0)], chunk=6)
 
 
+@SAVE_BY_SIX
 def test_the_length_of_chunks_does_not_matter(save_by_six):
     one_by_one = history(program("save", [maze(0)], chunk=1), 6)[-1]
     at_once = history(save_by_six, 1)[-1]
     assert_same(one_by_one, at_once, rtol=1e-4, atol=1e-5)  # compiled apart: last digits differ
 
 
+@SAVE_BY_SIX
 def test_the_same_seed_gives_the_same_run_bit_for_bit(save_by_six):
     assert is_same(history(save_by_six, 2)[-1], history(save_by_six, 2)[-1])
 
 
+@SAVE_BY_SIX
 def test_statistics_are_forgotten_and_nothing_else(save_by_six):
     before = history(save_by_six, 1)[-1]
     assert before.stats.loss_q > 0

@@ -15,6 +15,9 @@ from save_rl.envs.tightrope import tightrope_simulator
 from save_rl.errors import InputError
 from save_rl.training.tabular import TabularSettings, softmax, train_and_test, update_q
 
+# One worker runs them all, with the tests of the experiment, so that Numba compiles once.
+pytestmark = pytest.mark.xdist_group("tabular")
+
 STATES, ACTIONS = 3, 5
 numbers = st.floats(-5, 5)
 rows = st.lists(numbers, min_size=ACTIONS, max_size=ACTIONS).map(np.array)
