@@ -14,6 +14,7 @@ import pytest
 ray = pytest.importorskip("ray")
 
 from save_rl.envs import make_all  # noqa: E402
+from save_rl.errors import RunError  # noqa: E402
 from save_rl.learning.exploration import epsilon_ladder  # noqa: E402
 from save_rl.learning.r2d2_settings import (  # noqa: E402
     NetworkSettings,
@@ -22,7 +23,7 @@ from save_rl.learning.r2d2_settings import (  # noqa: E402
     SequenceSettings,
 )
 from save_rl.training import host, r2d2  # noqa: E402
-from save_rl.training.cluster import learner  # noqa: E402
+from save_rl.training.cluster import learner, run  # noqa: E402
 from save_rl.training.cluster.actor import Actor, FrameLanes, Order, Task  # noqa: E402
 from save_rl.training.cluster.program import cluster_program  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
@@ -267,3 +268,15 @@ def test_the_process_that_answers_can_be_lost(make):
         state = program.advance(state, number * 2)
     assert said[0] == "the process that answers the actors is gone; all begin anew"
     assert int(state[0].replay.added) == int(state[0].env_steps) >= 12 * LANES - LANES
+
+
+class Nobody:
+    def status(self, heard):
+        return heard
+
+
+def test_a_learner_whose_machine_has_left_is_said_to_be_lost(cluster):
+    gone = run._on("0" * 56)
+    found = ray.remote(Nobody).options(num_cpus=0, scheduling_strategy=gone).remote()
+    with pytest.raises(RunError, match="--cluster: this machine has left the cluster before"):
+        run._ask(found, 0)
