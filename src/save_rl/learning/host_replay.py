@@ -64,7 +64,7 @@ def add(
     everything = len(lanes) == len(moved) and start + len(lanes) <= capacity
 
     def write(ring: np.ndarray, new: np.ndarray) -> None:
-        if everything:  # far faster
+        if everything:  # one copy instead of two
             ring[start : start + len(lanes)] = new
         else:
             ring[slots] = new[lanes]
