@@ -257,8 +257,6 @@ def run(
 ) -> list[Any]:
     """Train everything, write the files; returns the claims."""
     from save_rl.envs.atari.emulator import find_game
-    from save_rl.report.claims import write_claims
-    from save_rl.report.games import change_figure, game_curves
 
     check_scale(scale)
     axes, places = replace(SCALES[scale], **overrides), Places(device, workers, jobs)
@@ -275,6 +273,16 @@ def run(
         return run_rows(conditions, metrics, axes.score_episodes)
 
     rows = run_cells(make_cells(axes, out), rows_of, out, places)
+    claims = write_files(rows, axes, out)
+    write_provenance(out, command, chosen.device_kind, started)
+    return claims
+
+
+def write_files(rows: Sequence[Row], axes: Axes, out: Path) -> list[Any]:
+    """Figures, tables and claims from the rows of all runs; returns the claims."""
+    from save_rl.report.claims import write_claims
+    from save_rl.report.games import change_figure, game_curves
+
     scores = mean_scores(rows, axes.games)
     changes, published = (
         {level(game): found for game in table if (found := change(table[game])) is not None}
@@ -286,5 +294,4 @@ def run(
     write_tables(out, scores, f"{_about(axes)} {shortfall(rows, axes.score_episodes)}".strip())
     claims = atari_claims(rows, axes.budget, axes.score_episodes)
     write_claims(out / "claims.json", claims)
-    write_provenance(out, command, chosen.device_kind, started)
     return claims

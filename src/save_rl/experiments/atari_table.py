@@ -105,7 +105,7 @@ def _over(summary: Callable[[list[float]], float], values: list[float]) -> float
 
 
 def _cell(value: float | None, unit: str = "", digits: int = 1) -> str:
-    return "–" if value is None else f"{value:.{digits}f}{unit}"
+    return "–" if value is None else f"{value:z.{digits}f}{unit}"
 
 
 def _markdown(rows: Iterable[Sequence[str]]) -> str:
