@@ -121,9 +121,9 @@ def norm_of_gradient(learning, params, batch, betas):
     def of_part(batch: Transition):
         none = np.zeros(batch.action.shape)
         stacked = jax.tree.map(lambda x: x[None], batch)
-        targets, _ = learning.targets(params, stacked, none, none)
+        targets = learning.targets(params, stacked, none[None])
         weights = np.full(batch.action.shape, 1 / size)
-        return jax.grad(learning._loss, has_aux=True)(params, batch, targets[0], weights, betas)[0]
+        return learning.gradient(params, batch, targets[0], weights, betas)[0]
 
     total = jax.tree.map(lambda *found: sum(found), *map(of_part, parts(batch)))
     return optax.tree.norm(total)

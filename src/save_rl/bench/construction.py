@@ -18,7 +18,7 @@ from save_rl.envs.construction.graph import ACTIONS_PER_EDGE, AVAILABLE, feature
 from save_rl.envs.pool import usable_cores
 from save_rl.learning.replay import Transition
 from save_rl.networks.graph import GraphNetwork
-from save_rl.training.devices import compiler_options
+from save_rl.training.devices import compiler_options, concurrent
 from save_rl.training.learner import Learning
 from save_rl.training.loop import make_program
 from save_rl.training.settings import TrainSettings
@@ -45,7 +45,7 @@ def bench_graph(
         lambda key: GraphNetwork(features, NODES, AVAILABLE, ACTIONS_PER_EDGE, key, mixed=mixed),
     )
     learner = learning.initial(jax.random.PRNGKey(0))
-    shape, options = (UPDATES, BATCH), compiler_options(device) or None
+    shape, options = (UPDATES, BATCH), concurrent(compiler_options(device)) or None
     zeros = jnp.zeros(shape)
     batches = Transition(
         observation=graphs(*shape),

@@ -28,14 +28,14 @@ def network_maker(
     known = ("auto", *NETWORKS)
     allowed = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
     require(name in known, "--network", repr(name), allowed)
-    is_graph = _is_graph(observation)
+    graphs = is_graph(observation)
     if name == "auto":
-        name = "graph" if is_graph else "mlp"
+        name = "graph" if graphs else "mlp"
     if name == "graph":
-        return _graph_maker(observation if is_graph else None, env, value_head, mixed)
+        return _graph_maker(observation if graphs else None, env, value_head, mixed)
     require(not mixed, "--mixed-precision", "true", "false without a graph network")
     if not hasattr(observation, "shape"):
-        hint = " 'graph' fits it." if is_graph else ""
+        hint = " 'graph' fits it." if graphs else ""
         raise InputError(
             f"--network: '{name}' needs an observation that is a single array, and this "
             f"environment shows a dictionary: {', '.join(observation)}.{hint}"
@@ -51,7 +51,8 @@ def network_maker(
     return lambda key: TableNetwork(states, env.num_actions, value_head)
 
 
-def _is_graph(observation: Any) -> bool:
+def is_graph(observation: Any) -> bool:
+    """Whether an environment shows graphs, see `networks.graph`."""
     return isinstance(observation, dict) and set(observation) == _GRAPH
 
 
@@ -79,6 +80,6 @@ def trim(*observations: Any, gpu: bool = False) -> list[Any]:
 
     gpu: leave fewer sizes, because compiling for a GPU takes long and padding costs less there.
     """
-    if _is_graph(observations[0]):
+    if is_graph(observations[0]):
         return graph.trim(*observations, bucket=graph.GPU_BUCKET if gpu else graph.BUCKET)
     return list(observations)

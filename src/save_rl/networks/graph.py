@@ -30,7 +30,7 @@ from save_rl.types import Array
 
 LATENT = 64  # construction.md 13.1; nodes, edges, graph and recurrent states alike
 STEPS = 3  # n_rec
-BUCKET = 8  # graphs are cut to a multiple of so many nodes on CPUs
+BUCKET = 4  # graphs are cut to a multiple of so many nodes on CPUs
 GPU_BUCKET = 32
 
 
@@ -189,16 +189,21 @@ class GraphNetwork(eqx.Module):
         return x.reshape(batch, self.senders * (self.max_nodes - 1) * per_edge)
 
 
+def sizes(observation: dict[str, Any]) -> np.ndarray:
+    """How many nodes each graph of `[..., N, F]` needs, padding at its end left out."""
+    mask = observation["node_mask"]
+    after = np.argmax(mask[..., ::-1], -1)
+    return np.where(mask.any(-1), mask.shape[-1] - after, 0)
+
+
 def trim(*observations: Any, bucket: int = BUCKET) -> list[Any]:
     """NumPy observations `[..., N, F]`, all without the padding that none of them needs.
 
     Few sizes are left, multiples of the bucket and the full one, so that programs are compiled for
     these alone.
     """
-    masks = [observation["node_mask"] for observation in observations]
-    full = masks[0].shape[-1]
-    flat = np.any([mask.reshape(-1, full).any(0) for mask in masks], 0)
-    most = full - int(np.argmax(flat[::-1])) if flat.any() else 0
+    full = observations[0]["node_mask"].shape[-1]
+    most = max(int(sizes(observation).max()) for observation in observations)
     size = min(full, max(bucket, -(-most // bucket) * bucket))
     if size + bucket // 4 > full:
         size = full

@@ -13,6 +13,7 @@ An episode in progress is written to a checkpoint as its seed and its actions: s
 so playing them again leads to the same state.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
-from save_rl.networks import network_maker
+from save_rl.networks import is_graph, network_maker
 from save_rl.search.simulators import Evaluate
 from save_rl.training.counters import (
     AnyLength,
@@ -39,7 +40,8 @@ from save_rl.training.counters import (
     keep_types,
     no_stats,
 )
-from save_rl.training.host_network import Network, Updates
+from save_rl.training.devices import concurrent
+from save_rl.training.host_network import Network, SortedUpdates, Updates
 from save_rl.training.learner import Learner, Learning
 from save_rl.training.settings import TrainSettings
 from save_rl.training.stage import ACT, RESET, Stage, hardest_level
@@ -47,6 +49,7 @@ from save_rl.types import SearchResult, Simulator
 
 _LEARN = 4  # a stream of random numbers
 _GPU_GROUPS = 3  # of lanes: waiting for the network takes as long as walking the trees there
+_PARTS = 4  # of a batch of graphs on a CPU
 _PIECES = 8  # of a lock-step's updates on a GPU: more take longer to hand over than to make
 
 
@@ -107,6 +110,7 @@ class Program(Stage):
         **places: Any,
     ):
         agent, seen = get_agent(settings.agent), Layout.of(simulators[0]).example()
+        options = concurrent(options or {})
         make = network_maker(
             settings.network, seen, simulators[0], agent.prior == "policy",
             settings.mixed_precision,
@@ -121,12 +125,20 @@ class Program(Stage):
             **places,
         )
         masked = self.pool.layout.num_actions if self.pool.layout.masked else 0
-        self.network = Network(self._plays, self.learning, masked, options or {})
+        self.network = Network(self._plays, self.learning, masked, options)
         pieces = min(settings.updates_per_step, _PIECES) if options else 1
         while settings.updates_per_step % pieces:
             pieces -= 1
-        self.updates = Updates(self.learning, masked, pieces, options or {})
+        if is_graph(seen) and not options:
+            parts = math.gcd(settings.batch, _PARTS)
+            self.updates: Updates = SortedUpdates(self.learning, masked, parts)
+        else:
+            self.updates = Updates(self.learning, masked, pieces, options)
         self._counted = [0] * len(simulators)  # faults that are in `restarts`
+
+    def close(self) -> None:
+        self.updates.close()
+        super().close()
 
     def evaluator(self, params: Any, lanes: int, budget: int) -> Evaluate:
         return self.network.with_params(params)

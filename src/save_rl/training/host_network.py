@@ -16,7 +16,7 @@ from save_rl.agents import Agent
 from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
-from save_rl.networks import trim
+from save_rl.networks import graph, trim
 from save_rl.search.simulators import Evaluate
 from save_rl.training.acting import judge
 from save_rl.training.learner import Learner, Learning
@@ -109,13 +109,19 @@ class Updates:
             batches = batches._replace(
                 mask=unpack(batches.mask, actions), next_mask=unpack(batches.next_mask, actions)
             )
-            frozen = jax.tree.unflatten(of_params, target)
-            aims = learning.targets(frozen, batches, returns, finished)
+            targets = learning.targets(jax.tree.unflatten(of_params, target), batches, returns)
             params, optimiser = jax.tree.unflatten(self._structure, leaves)
-            params, optimiser, terms = learning.descend(params, optimiser, batches, *aims, episodes)
+            params, optimiser, terms = learning.descend(
+                params, optimiser, batches, targets, learning.weights(finished), episodes
+            )
             return jax.tree.leaves((params, optimiser)), terms
 
         self._update = jax.jit(update, compiler_options=options or None)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
 
     def begin(self, learner: Learner, replay: HostReplay, slots: np.ndarray, episodes: Any) -> None:
         """slots: `[updates, batch]` of transitions to learn from; the replay rests meanwhile."""
@@ -153,3 +159,63 @@ class Updates:
         params, optimiser = jax.tree.unflatten(self._structure, self._leaves)
         copies = self._learning.copies_target(step)
         return Learner(params, params if copies else self._target, optimiser)
+
+
+class SortedUpdates(Updates):
+    """The same for graphs on a CPU, where each costs as much as the largest one beside it.
+
+    Every batch is sorted by size, and its parts go through the network one by one; their gradients
+    add up to that of the batch.
+    """
+
+    def __init__(self, learning: Learning, actions: int, parts: int):
+        super().__init__(learning, actions, 1, {})
+        self._parts = parts
+        example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0)).params
+        of_params, count = jax.tree.structure(example), len(jax.tree.leaves(example))
+
+        def targets(target: list[Any], part: Transition, returns: Any) -> Any:
+            part = part._replace(next_mask=unpack(part.next_mask, actions))
+            one = jax.tree.map(lambda x: x[None], (part, returns))
+            return learning.targets(jax.tree.unflatten(of_params, target), *one)[0]
+
+        def gradient(
+            leaves: list[Any], part: Transition, targets: Any, weights: Any, episodes: Any
+        ) -> Any:
+            part = part._replace(mask=unpack(part.mask, actions))
+            params, betas = jax.tree.unflatten(of_params, leaves[:count]), learning.betas(episodes)
+            found, terms = learning.gradient(params, part, targets, weights, betas)
+            return jax.tree.leaves(found), terms
+
+        def step(leaves: list[Any], found: list[Any]) -> Any:
+            total, terms = jax.tree.map(lambda *each: sum(each), *found)
+            params, optimiser = jax.tree.unflatten(self._structure, leaves)
+            changed = learning.step(params, optimiser, jax.tree.unflatten(of_params, total))
+            return jax.tree.leaves(changed), terms
+
+        self._targets, self._gradient, self._step = map(jax.jit, (targets, gradient, step))
+
+    def _hand_over(self, slots: np.ndarray) -> None:
+        for batch in slots:
+            taken, returns, finished = host_replay.take(self._replay, batch)
+            weights = np.asarray(self._learning.weights(finished))
+            order = np.argsort(graph.sizes(taken.observation), kind="stable")
+            found = [
+                self._of_part(*_rows((taken, returns, weights), which))
+                for which in np.split(order, self._parts)
+            ]
+            self._leaves, terms = self._step(self._leaves, found)
+            self.losses.append(terms)
+
+    def _of_part(self, part: Transition, returns: np.ndarray, weights: np.ndarray) -> Any:
+        """The gradient and the terms of the loss."""
+        (now,), (after,) = trim(part.observation), trim(part.next_observation)
+        # Programs get nothing that they don't need, so that each is compiled once for each size.
+        seen = part._replace(observation=now, next_observation=None, next_mask=None)
+        follows = part._replace(next_observation=after, observation=None, mask=None, target=None)
+        targets = self._targets(self._of_target, follows, returns)
+        return self._gradient(self._leaves, seen, targets, weights, self._episodes)
+
+
+def _rows(tree: Any, which: np.ndarray) -> Any:
+    return jax.tree.map(lambda x: x[which], tree)

@@ -83,25 +83,44 @@ class Learning:
         mean_q, mean_a = jnp.sum(weights * loss_q), jnp.sum(weights * loss_a)
         return betas[0] * mean_q + betas[1] * mean_a, (mean_q, mean_a)
 
-    def targets(
-        self, target: Any, batches: Transition, returns: Array, finished: Array
-    ) -> tuple[Array, Array]:
-        """What values are regressed to, and weights of the transitions, `[updates, batch]` each.
+    def targets(self, target: Any, batches: Transition, returns: Array) -> Array:
+        """What values are regressed to, like `returns`, `[updates, batch]`.
 
         target: parameters of the target network, which sees all batches in one pass. batches:
-        `[updates, batch, ...]`; returns and finished, `[updates, batch]`, are those of
-        `replay.sample`.
+        `[updates, batch, ...]`; returns: of `replay.sample`.
         """
-        shape = batches.action.shape
         if self.agent.value_loss == "return":
-            return returns, finished / jnp.maximum(jnp.sum(finished, -1, keepdims=True), 1)
+            return returns
+        shape = batches.action.shape
         flat = jax.tree.map(
             lambda x: x.reshape(-1, *x.shape[len(shape) :]), batches.next_observation
         )
         next_q, _ = self.network(target)(flat)
         next_q = apply_mask(next_q.reshape(*shape, -1), batches.next_mask)
-        targets = jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
-        return targets, jnp.full(shape, 1.0 / self.settings.batch)
+        return jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
+
+    def weights(self, finished: Array) -> Array:
+        """What transitions count for, `[updates, batch]`; `finished` is that of `replay.sample`."""
+        if self.agent.value_loss == "return":
+            return finished / jnp.maximum(jnp.sum(finished, -1, keepdims=True), 1)
+        return jnp.full(finished.shape, 1.0 / self.settings.batch)
+
+    def gradient(
+        self, params: Any, batch: Transition, targets: Array, weights: Array, betas: Any
+    ) -> tuple[Any, Array]:
+        """The gradient on one batch, or what a part of it adds; and both terms `[2]` of the loss.
+
+        betas: of `betas`. The rest is `[N, ...]`.
+        """
+        (_, terms), gradient = jax.value_and_grad(self._loss, has_aux=True)(
+            params, batch, targets, weights, betas
+        )
+        return gradient, jnp.stack(terms)
+
+    def step(self, params: Any, optimiser: Any, gradient: Any) -> tuple[Any, Any]:
+        """New parameters and optimiser."""
+        changes, optimiser = self._optimiser.update(gradient, optimiser)
+        return optax.apply_updates(params, changes), optimiser
 
     def descend(
         self, params: Any, optimiser: Any, batches: Transition, targets: Array, weights: Array,
@@ -114,14 +133,11 @@ class Learning:
         betas = self.betas(episodes)
 
         def update(carry, inputs):
-            params, optimiser = carry
-            (_, terms), gradient = jax.value_and_grad(self._loss, has_aux=True)(
-                params, *inputs, betas
-            )
-            changes, new_optimiser = self._optimiser.update(gradient, optimiser)
-            changed = (optax.apply_updates(params, changes), new_optimiser)
+            (params, optimiser), (batch, targets, weights) = carry, inputs
+            gradient, terms = self.gradient(params, batch, targets, weights, betas)
+            changed = self.step(params, optimiser, gradient)
             kept = jax.tree.map(lambda new, old: jnp.where(active, new, old), changed, carry)
-            return kept, jnp.stack(terms)
+            return kept, terms
 
         (params, optimiser), terms = jax.lax.scan(
             update, (params, optimiser), (batches, targets, weights)
@@ -142,9 +158,15 @@ class Learning:
         episodes: Any, step: Any, active: Any,
     ) -> tuple[Learner, Array, Array]:  # fmt: skip
         """All updates after lock-step `step`, and the sums of both losses."""
-        targets, weights = self.targets(learner.target, batches, returns, finished)
+        targets = self.targets(learner.target, batches, returns)
         params, optimiser, terms = self.descend(
-            learner.params, learner.optimiser, batches, targets, weights, episodes, active
+            learner.params,
+            learner.optimiser,
+            batches,
+            targets,
+            self.weights(finished),
+            episodes,
+            active,
         )
         copy = self.copies_target(step)
         target = jax.tree.map(lambda new, old: jnp.where(copy, new, old), params, learner.target)
