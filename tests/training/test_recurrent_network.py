@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from save_rl.envs.pool import Pool
+from save_rl.learning.r2d2 import Sequences
 from save_rl.learning.r2d2_settings import NetworkSettings, SequenceSettings
 from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import LaneSearch
@@ -141,3 +142,41 @@ def test_raw_priors_are_points(params):
     assert np.abs(q).max() > 0.01
     h = np.sign(found["raw"]) * (np.sqrt(np.abs(found["raw"]) + 1) - 1) + 1e-3 * found["raw"]
     np.testing.assert_allclose(h, q, atol=1e-5)
+
+
+def made_up_batch(cut, networks):
+    """Sequences of random numbers, with what a search found."""
+    rng, batch = np.random.default_rng(0), 2
+    steps, shape = cut.steps, (cut.steps, batch)
+    memory = rng.normal(size=(2, batch, networks.hidden)).astype(np.float32)
+    return Sequences(
+        frames=rng.integers(256, size=(steps + 3, batch, 84, 84), dtype=np.uint8),
+        previous_action=rng.integers(ACTIONS, size=shape, dtype=np.int32),
+        previous_reward=rng.normal(size=shape).astype(np.float32),
+        action=rng.integers(ACTIONS, size=shape, dtype=np.int32),
+        reward=rng.normal(size=shape).astype(np.float32),
+        discount=np.full(shape, 0.9, np.float32),
+        valid=np.ones(shape, bool),
+        q_mcts=rng.normal(size=(*shape, ACTIONS)).astype(np.float32),
+        state={"hidden": memory[0], "cell": memory[1]},
+        weight=np.ones(batch, np.float32),
+    )
+
+
+def test_without_its_loss_save_updates_as_plain_r2d2_bit_by_bit():
+    """Two updates, the optimiser and the priorities included."""
+    cut, settings = SequenceSettings(burn_in=1, train=3, period=2), NetworkSettings(profile="small")
+    ends = []
+    for beta_a, searched in ((0.0, True), (0.0, False), (10.0, True)):
+        networks = Networks((1.0, beta_a), settings, cut, ACTIONS, {})
+        learner = networks.initial(jax.random.PRNGKey(0))
+        batch = made_up_batch(cut, networks)
+        batch = batch if searched else batch._replace(q_mcts=None)
+        leaves = jax.tree.leaves((learner.params, learner.optimiser))
+        for _ in range(2):
+            leaves, about = networks.update(leaves, jax.tree.leaves(learner.target), batch)
+        ends.append([np.asarray(x) for x in (*leaves, about["priorities"])])
+    save, plain, with_loss = ends
+    for a, b in zip(save, plain, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert any(not np.array_equal(a, b) for a, b in zip(save, with_loss, strict=True))
