@@ -177,3 +177,32 @@ def test_make_refuses_what_it_does_not_know(env, options, said):
 def test_tightrope_is_a_jax_environment_and_its_simulator_is_not(reward):
     assert not runs_on_host(tightrope(0, reward=reward), "mine:tightrope")
     assert runs_on_host(tightrope_simulator(0, reward=reward), "mine:tightrope_simulator")
+
+
+# ---- Atari
+
+
+def test_an_atari_game_passes_gymnasiums_own_checks():
+    env = gymnasium.make("save_rl/Atari-v0", game="MsPacman", render_mode="rgb_array")
+    assert env.action_space == gymnasium.spaces.Discrete(18)
+    assert env.observation_space == gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    check_env(env.unwrapped)
+
+
+def test_an_atari_game_is_played_as_the_simulator_plays_it():
+    env = gymnasium.make("save_rl/Atari-v0", game="ms_pacman", max_frames=60)
+    seen, _ = env.reset(seed=3)
+    sim = save_rl.make("atari/ms_pacman", max_frames=60)
+    state, over = env.unwrapped._state, False
+    while not over:
+        np.testing.assert_array_equal(seen, sim.observe(state)["frames"])
+        state, reward, terminated, truncated = sim.step(state, 3)
+        seen, *got, _ = env.step(3)
+        assert got == [reward, terminated, truncated]
+        over = terminated or truncated
+    assert truncated
+
+
+def test_a_game_that_there_is_not_is_refused():
+    with pytest.raises(InputError, match="Did you mean 'ms_pacman'"):
+        gymnasium.make("save_rl/Atari-v0", game="ms_packman")

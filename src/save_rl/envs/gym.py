@@ -10,6 +10,7 @@ Importing this module registers ours:
 the other way.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -21,16 +22,30 @@ from save_rl.types import Simulator
 
 
 class SimulatorEnv(gymnasium.Env[np.ndarray, np.int64]):
-    """A simulator as a Gymnasium environment; `render` draws the current state."""
+    """A simulator as a Gymnasium environment; `render` draws the current state.
+
+    show: the array to observe of a state, where it is not all that the simulator shows. Bytes stay
+    bytes; anything else becomes float32.
+    """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  # Gymnasium's name
 
-    def __init__(self, simulator: Simulator, render_mode: str | None = None):
+    def __init__(
+        self,
+        simulator: Simulator,
+        render_mode: str | None = None,
+        show: Callable[[Any], np.ndarray] | None = None,
+    ):
         self.simulator = simulator
         self.render_mode = render_mode
+        self._show = show or simulator.observe
         self._state = simulator.reset(0)
-        example = np.asarray(simulator.observe(self._state))
-        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, example.shape, np.float32)
+        example = np.asarray(self._show(self._state))
+        self.observation_space = (
+            gymnasium.spaces.Box(0, 255, example.shape, np.uint8)
+            if example.dtype == np.uint8
+            else gymnasium.spaces.Box(-np.inf, np.inf, example.shape, np.float32)
+        )
         self.action_space = gymnasium.spaces.Discrete(simulator.num_actions)
 
     def reset(
@@ -49,7 +64,7 @@ class SimulatorEnv(gymnasium.Env[np.ndarray, np.int64]):
         return draw(self._state) if self.render_mode == "rgb_array" and draw else None
 
     def _observation(self) -> np.ndarray:
-        return np.array(self.simulator.observe(self._state), np.float32)
+        return np.array(self._show(self._state), self.observation_space.dtype)
 
 
 def tightrope_env(
@@ -63,6 +78,16 @@ def tightrope_env(
     return SimulatorEnv(tightrope_simulator(layout, reward=reward, terminal=terminal), render_mode)
 
 
+def atari_env(game: str, render_mode: str | None = None, **options: Any) -> SimulatorEnv:
+    """`save_rl/Atari-v0`: 18 actions, the last four pictures `[84, 84, 4]` to see.
+
+    game: the name of a ROM, `ms_pacman` or `MsPacman`; `envs.atari` has the rules and options.
+    """
+    from save_rl.envs.atari.simulator import Atari
+
+    return SimulatorEnv(Atari(game, **options), render_mode, lambda state: state.stack)
+
+
 _CONSTRUCTION = {
     "Silhouette": "silhouette", "Connecting": "connecting", "Covering": "covering",
     "CoveringHard": "covering-hard", "MarbleRun": "marble-run",
@@ -74,6 +99,7 @@ def register() -> None:
     if "save_rl/Tightrope-v0" in gymnasium.registry:
         return
     gymnasium.register("save_rl/Tightrope-v0", entry_point="save_rl.envs.gym:tightrope_env")
+    gymnasium.register("save_rl/Atari-v0", entry_point="save_rl.envs.gym:atari_env")
     for title, task in _CONSTRUCTION.items():
         gymnasium.register(
             f"save_rl/{title}-v0",
