@@ -1,6 +1,7 @@
 """Updates on graphs that are sorted by size do what updates on whole batches do."""
 
 from contextlib import closing
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from save_rl.envs import make_simulator
 from save_rl.envs.construction.graph import ACTIONS_PER_EDGE, AVAILABLE
+from save_rl.training.devices import compiler_options
 from save_rl.training.host import Program
 from save_rl.training.host_network import SortedUpdates, Updates
 from save_rl.training.settings import TrainSettings
@@ -84,8 +86,6 @@ def test_parts_of_a_sorted_batch_add_up_to_the_batch(program):
 @pytest.mark.parametrize("program", ["save"], indirect=True)
 def test_only_a_program_for_a_cpu_sorts_graphs(program):
     assert isinstance(program.updates, SortedUpdates)
-    simulators = [make_simulator("covering")]
-    with closing(
-        Program(program.settings, simulators, options={"xla_embed_ir_in_executable": "0"})
-    ) as other:
+    options = compiler_options(SimpleNamespace(platform="gpu"))
+    with closing(Program(program.settings, [make_simulator("covering")], options=options)) as other:
         assert not isinstance(other.updates, SortedUpdates)

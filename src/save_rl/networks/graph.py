@@ -203,7 +203,7 @@ def trim(*observations: Any, bucket: int = BUCKET) -> list[Any]:
     these alone.
     """
     full = observations[0]["node_mask"].shape[-1]
-    most = max(int(sizes(observation).max()) for observation in observations)
+    most = max(int(sizes(observation).max(initial=0)) for observation in observations)
     size = min(full, max(bucket, -(-most // bucket) * bucket))
     if size + bucket // 4 > full:
         size = full

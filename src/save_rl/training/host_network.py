@@ -100,7 +100,7 @@ class Updates:
         example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0))
         # Modules are slow to take apart; lists of arrays are not.
         self._structure = jax.tree.structure((example.params, example.optimiser))
-        of_params = jax.tree.structure(example.params)
+        of_params = self._of_params = jax.tree.structure(example.params)
 
         def update(
             leaves: list[Any], target: list[Any], batches: Transition, returns: Any, finished: Any,
@@ -171,8 +171,7 @@ class SortedUpdates(Updates):
     def __init__(self, learning: Learning, actions: int, parts: int):
         super().__init__(learning, actions, 1, {})
         self._parts = parts
-        example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0)).params
-        of_params, count = jax.tree.structure(example), len(jax.tree.leaves(example))
+        of_params = self._of_params
 
         def targets(target: list[Any], part: Transition, returns: Any) -> Any:
             part = part._replace(next_mask=unpack(part.next_mask, actions))
@@ -183,8 +182,10 @@ class SortedUpdates(Updates):
             leaves: list[Any], part: Transition, targets: Any, weights: Any, episodes: Any
         ) -> Any:
             part = part._replace(mask=unpack(part.mask, actions))
-            params, betas = jax.tree.unflatten(of_params, leaves[:count]), learning.betas(episodes)
-            found, terms = learning.gradient(params, part, targets, weights, betas)
+            params, _ = jax.tree.unflatten(self._structure, leaves)
+            found, terms = learning.gradient(
+                params, part, targets, weights, learning.betas(episodes)
+            )
             return jax.tree.leaves(found), terms
 
         def step(leaves: list[Any], found: list[Any]) -> Any:
