@@ -29,7 +29,8 @@ class Space(IntEnum):
     """The units in which a search averages, for networks that predict rescaled values h(Q).
 
     PLAIN: priors and returns in plain units. TRANSFORMED: means of the rescaled prior and of h of
-    every return. MIXED: means in plain units, compared after h. (CITE:atari6)
+    every return. MIXED: means in plain units, compared after h. See
+    docs/experiments/atari.md#values-in-the-search.
     """
 
     PLAIN = 0
