@@ -48,7 +48,8 @@ class Agent:
     recurrent: bool = False
     """True for R2D2: a recurrent network that learns from sequences of frames."""
     samples_per_insert: float = 0.0
-    """Sequences that R2D2 samples per sequence added to replay (docs/experiments/atari.md#replay-ratio)."""
+    """Sequences that R2D2 samples per sequence added to replay
+    (docs/experiments/atari.md#replay-ratio)."""
     refresh: int = 40  # paper, appendix E
     """Lock-steps between parameter updates of R2D2's actors."""
 
