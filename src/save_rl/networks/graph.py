@@ -7,12 +7,11 @@ Construction), with edges ordered by sender, so Q-values are read out from the e
 
     action = (sender * (N - 1) + receiver - (receiver > sender)) * per_edge + number
 
-If only the first few nodes can be senders of a valid action, edge outputs of the other senders are
-not computed where no Q-value depends on them. The first layer of the edge update takes sender,
-receiver, edge and graph; it is computed as a sum of four products, so nodes and graph are
-multiplied once, not once per edge. All edges start equal, so they are a single vector until the
-first update. None of this changes the function; `tests/networks/graph_reference.py` computes it
-literally.
+If only the first few nodes can be senders of a valid action, the last recurrent update and the
+read-out are computed for their edges only. The first layer of the edge update takes edge, sender,
+receiver and graph; it is computed as a sum of four products, so nodes and graph are multiplied
+once, not once per edge. All edges start equal, so they are a single vector until the first update.
+None of this changes the function; `tests/networks/graph_reference.py` computes it literally.
 
 With mixed precision, edges are stored and multiplied in bfloat16; nodes, graph, sums and outputs
 are float32.
@@ -160,7 +159,7 @@ class GraphNetwork(eqx.Module):
         return head, value
 
     def _edges(self, edge: tuple[Array, Array, Array], nodes: Array, graph: Array) -> Array:
-        """Return the edge update `[B, senders, receivers, 64]` of edge, sender, receiver, graph."""
+        """Return the edge update `[B, N, N, 64]`, indexed by sender, then receiver."""
         first, second = self.edge_update.layers
         of_edge, of_sender, of_receiver, of_graph = jnp.split(first.weight, 4)
         own = sum(

@@ -109,7 +109,7 @@ def progress_figure(rows: Sequence[Row], path: str | Path) -> None:
     """Draw the level of the curriculum over log episodes: seeds as light lines, the median dark.
 
     `rows` have the condition `sticky_cost` and the metrics 'episodes_to_level' and 'final_level'.
-    The median stops below the first level that fewer than half of the seeds reach.
+    The median stops below the first level that no more than half of the seeds reach.
     """
     ends, rises = select(rows, metric="final_level"), select(rows, metric="episodes_to_level")
     agents = looks(str(row["agent"]) for row in ends)
