@@ -39,7 +39,7 @@ def choices(name, q, visits, epsilon):
 
 
 def literal(name, q, visits, epsilon):
-    """Section 2 of the specification: the probability of each action, `[A]`."""
+    """Return the probability of each action, `[A]`, by the rules of docs/algorithm.md#acting."""
     q, visits = np.array(q), np.array(visits)
     valid, explored = q > MASKED, visits > 0
 

@@ -208,7 +208,8 @@ def test_actions_are_numbered_both_ways():
 
 
 def test_published_discrete_episode():
-    """15.3: a sticky small block beside the obstacle, then a medium one on top of it."""
+    """A sticky small block beside the obstacle, then a medium one on top of it
+    (docs/construction/index.md#checked-against-published-numbers)."""
     sim = Construction("covering", preset="released", difficulty=0)
     state = sim.reset(1234)
     np.testing.assert_allclose(state.scene.obstacles, SCENE.obstacles, atol=1e-9)
