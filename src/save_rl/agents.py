@@ -1,6 +1,6 @@
-"""The agents of the paper as rows of settings (specification, section 4).
+"""The agents of the paper, as a table of settings.
 
-A new agent is a new row here; the loops read the settings and know no names.
+To add an agent, add a row: the training loops read these settings and never compare names.
 """
 
 from dataclasses import dataclass, replace
@@ -13,30 +13,30 @@ from save_rl.search.rules import Rule
 
 @dataclass(frozen=True)
 class Agent:
-    """What distinguishes one agent from another."""
+    """The settings in which agents differ."""
 
     name: str
     """Name on the command line."""
     summary: str
     """One line for lists."""
     search: Rule | None = Rule.SAVE
-    """Search policy while training; None acts on Qθ alone."""
+    """Search policy in training; None acts on Qθ without search."""
     test_search: Rule = Rule.SAVE
-    """Search policy while testing."""
+    """Search policy at test time."""
     prior: Literal["q", "softmax-q", "policy", "none"] = "q"
-    """What the search starts from: Qθ, π = softmax(Qθ), a policy head, or nothing."""
+    """Prior of the search: Qθ, π = softmax(Qθ), a policy head, or none."""
     value_loss: Literal["td", "return", "none"] = "td"
     """L_Q: 1-step Q-learning, regression of V on the episode's return, or none."""
     amortization_loss: Literal["cross-entropy", "l2", "visits", "none"] = "cross-entropy"
-    """L_A: how the search's result is regressed back."""
+    """L_A: the loss that regresses the network to the search's result."""
     act: Literal["q", "visits", "threshold", "ucb", "softmax", "counts"] = "q"
-    """Final action: highest Q_MCTS among explored actions (ε-greedy in training); visit counts
-    (sampled in training, highest in tests); as 'q', but a random unexplored action where no
-    explored one is worth more than 0 (UCT's variant, paper B.2); or as 'q' in tests, and in
-    training the highest upper bound Q_MCTS + U, a draw from softmax(Q_MCTS), or one from visit
-    counts (paper C.4)."""
+    """Final action. 'q': highest Q_MCTS among explored actions (ε-greedy in training). 'visits':
+    visit counts (sampled in training, highest at test time). 'threshold': as 'q', but a random
+    unexplored action where no explored one has a value above 0 (UCT's variant, paper B.2). 'ucb',
+    'softmax', 'counts': as 'q' at test time; in training the highest upper bound Q_MCTS + U, a
+    sample from softmax(Q_MCTS), or a sample from the visit counts (paper C.4)."""
     root_noise: float = 0.0
-    """Share of Dirichlet noise in the root's prior while training (paper A.3)."""
+    """Weight of the Dirichlet noise in the root's prior in training (paper A.3)."""
     beta_q: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
     """Weight of L_Q."""
     beta_a: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
@@ -44,28 +44,29 @@ class Agent:
     annealed_q: Linear = constant(0.5)  # noqa: RUF009
     """Weight of L_Q in Construction and Marble Run."""
     annealed_a: Linear = constant(0.5)  # noqa: RUF009
-    """Weight of L_A there."""
+    """Weight of L_A in Construction and Marble Run."""
     recurrent: bool = False
-    """Whether it is R2D2: a network with a memory that learns from sequences of frames."""
+    """True for R2D2: a recurrent network that learns from sequences of frames."""
     samples_per_insert: float = 0.0
-    """Sequences that R2D2 draws for each one added (atari_r2d2.md, 3)."""
+    """Sequences that R2D2 samples per sequence added to replay
+    (docs/experiments/atari.md#replay-ratio)."""
     refresh: int = 40  # paper, appendix E
-    """Lock-steps for which the actors of R2D2 keep their parameters."""
+    """Lock-steps between parameter updates of R2D2's actors."""
 
     @property
     def explores(self) -> bool:
-        """Whether it leaves its best action with probability ε while training."""
+        """True if the agent is ε-greedy in training."""
         return self.act in ("q", "threshold")
 
     @property
     def learns(self) -> bool:
-        """Whether training changes anything."""
+        """True if the agent has parameters to train."""
         return self.value_loss != "none" or self.amortization_loss != "none"
 
 
 _SAVE = Agent(
     "save",
-    "SAVE: search starts from Qθ, its values are regressed back into Qθ",
+    "SAVE: search starts from Qθ, and Qθ is regressed to the search's values",
     annealed_q=Linear(1.0, 0.1, 5e4),  # paper C.1
     annealed_a=Linear(0.0, 4.5, 5e4),  # paper C.1
 )
@@ -80,7 +81,7 @@ _UCT = Agent(
 )
 _R2D2 = Agent(
     "r2d2",
-    "R2D2 on Atari: a recurrent Qθ learned from sequences, without search in training",
+    "R2D2 on Atari: learns a recurrent Qθ from sequences, without search in training",
     search=None,
     amortization_loss="none",
     beta_q=constant(1.0),
@@ -90,13 +91,13 @@ _R2D2 = Agent(
     refresh=400,  # R2D2, section 2.3
 )
 ACTS = ("q", "visits", "threshold", "ucb", "softmax", "counts")
-"""Kinds of final actions; kernels know them by their place here."""
+"""Kinds of final actions; the kernels identify each by its index here."""
 _TABLE = (
     _SAVE,
     replace(
         _SAVE,
         name="save-no-amortization",
-        summary="SAVE's search and Q-learning, but nothing regressed back",
+        summary="SAVE's search and Q-learning, without an amortization loss",
         amortization_loss="none",
         beta_q=constant(1.0),
         beta_a=constant(0.0),
@@ -106,7 +107,7 @@ _TABLE = (
     replace(
         _SAVE,
         name="save-l2",
-        summary="SAVE with the Euclidean distance as amortization loss",
+        summary="SAVE with an L2 amortization loss",
         amortization_loss="l2",
         beta_a=Linear(0.0, 0.045, 5e4),  # paper C.1
         annealed_a=Linear(0.0, 0.045, 5e4),  # paper C.1
@@ -125,7 +126,7 @@ _TABLE = (
     replace(
         _SAVE,
         name="save-puct",
-        summary="SAVE whose prior enters as the policy softmax(Qθ) of a PUCT search",
+        summary="SAVE with a PUCT search whose policy prior is softmax(Qθ)",
         search=Rule.PUCT,
         test_search=Rule.PUCT,
         prior="softmax-q",
@@ -134,24 +135,24 @@ _TABLE = (
     replace(
         _SAVE,
         name="save-ucb",
-        summary="SAVE that explores by the upper bound Q_MCTS + U instead of ε-greedily",
+        summary="SAVE that explores with the upper bound Q_MCTS + U instead of ε-greedily",
         act="ucb",
     ),
     replace(
         _SAVE,
         name="save-softmax",
-        summary="SAVE that explores by draws from softmax(Q_MCTS) instead of ε-greedily",
+        summary="SAVE that explores by sampling softmax(Q_MCTS) instead of ε-greedily",
         act="softmax",
     ),
     replace(
         _SAVE,
         name="save-counts",
-        summary="SAVE that explores by draws from its visit counts instead of ε-greedily",
+        summary="SAVE that explores by sampling its visit counts instead of ε-greedily",
         act="counts",
     ),
     Agent(
         "q-learning",
-        "Q-learning without search; at test time SAVE's search on top of Qθ",
+        "Q-learning without search in training; SAVE's search on Qθ at test time",
         search=None,
         amortization_loss="none",
         beta_q=constant(1.0),
@@ -174,21 +175,21 @@ _TABLE = (
     replace(
         _UCT,
         name="uct-threshold",
-        summary="UCT that leaves what it explored when none of it is worth more than 0",
+        summary="UCT that tries an unexplored action if no explored one has a value above 0",
         act="threshold",
     ),
     _R2D2,
     replace(
         _R2D2,
         name="r2d2-controlled",
-        summary="R2D2 that replays as often as r2d2-save does, to compare it with",
+        summary="R2D2 with the replay ratio of r2d2-save, for a fair comparison",
         samples_per_insert=2.0,
         refresh=40,  # paper, appendix E
     ),
     replace(
         _R2D2,
         name="r2d2-save",
-        summary="SAVE on top of R2D2: searches, and regresses their values into the recurrent Qθ",
+        summary="SAVE on R2D2: searches, and regresses the recurrent Qθ to the search's values",
         search=Rule.SAVE,
         amortization_loss="cross-entropy",
         beta_a=constant(10.0),  # paper, appendix E
@@ -200,7 +201,7 @@ AGENTS: dict[str, Agent] = {agent.name: agent for agent in _TABLE}
 
 
 def get_agent(name: str, option: str = "--agent") -> Agent:
-    """The agent of this name, or an error that names the nearest one."""
+    """Return the agent of this name, or raise an error that suggests the nearest name."""
     if name not in AGENTS:
         raise unknown_name("agent", name, AGENTS, option)
     return AGENTS[name]

@@ -1,21 +1,21 @@
-"""What travels between the layers: search results and the two protocols of a simulator."""
+"""Types shared by the layers: search results, and the protocols of simulators and evaluators."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-# An array of NumPy or JAX; the shape stands in the docstring beside it.
+# A NumPy or JAX array; docstrings give the shapes.
 Array = Any
 State = Any
 
 
 class SearchResult(NamedTuple):
-    """What a search found at its roots, for `B` lanes and `A` actions.
+    """The statistics of a search's roots, for `B` lanes and `A` actions.
 
     q_values: `[B, A]` Q_MCTS; untried actions keep the prior (0 for UCT and PUCT), masked ones are
         -inf.
     visits: `[B, A]` simulations through each action, without pseudo-counts.
-    explored: `[B, A]` whether the action was tried at least once.
-    tree: the whole tree of the back end, for inspection, or None.
+    explored: `[B, A]` true where the action was tried at least once.
+    tree: the back end's whole tree, for inspection, or None.
     """
 
     q_values: Array
@@ -25,13 +25,13 @@ class SearchResult(NamedTuple):
 
 
 class Simulator(Protocol):
-    """A pure function of an opaque state. `action_mask(state)` and `render(state)` are optional.
+    """Pure functions of an opaque state. `action_mask(state)` and `render(state)` are optional.
 
-    So are `save_state(state)`, an array of bytes that is always as long, and `load_state(bytes)`:
-    with them a long episode need not be played again when a run of a recurrent agent is resumed.
+    So are `save_state(state)`, which returns a byte array of fixed length, and
+    `load_state(bytes)`: with them, resuming a recurrent agent need not replay long episodes.
 
-    A JAX environment has the same names with jittable bodies, and `reset` takes a key. Where it
-    holds arrays (a table, an observation matrix) it is a pytree, so that seeds can be vmapped.
+    A JAX environment has the same methods with jittable bodies, and `reset` takes a key. If it
+    holds arrays (a table, an observation matrix) it must be a pytree, so that seeds can be vmapped.
     """
 
     @property

@@ -100,7 +100,7 @@ def test_exactly_gives_just_that_level(pool, env):
         assert (pool.arrays.kind == level).all() == (env == "covering")
 
 
-# Section 8.2 of the specification
+# docs/construction/index.md#difficulty-and-curriculum
 SHARES = {
     "covering": {0: [1], 1: [1 / 2] * 2, 2: [1 / 3] * 3},
     "marble-run": {

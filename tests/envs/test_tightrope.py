@@ -1,4 +1,4 @@
-"""Tightrope against its rules (specification, section 5)."""
+"""Tightrope against its rules (paper, section 4.1 and B.1)."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ factories = pytest.mark.parametrize("make", [tightrope, tightrope_simulator])
 
 
 def rules(fatal, reward, position, goal, action):
-    """The specification, word for word."""
+    """Apply the rules of the paper, word for word."""
     if fatal[position][action]:
         return position, 0.0, True
     position = position + 1

@@ -33,7 +33,7 @@ MAIN, ABLATIONS = STUDIES["construction"].scales, STUDIES["construction-ablation
 
 
 def test_the_papers_scale_is_the_papers():
-    axes = MAIN["paper"]  # specification 3, 4 and 13.7; paper C.1, C.2
+    axes = MAIN["paper"]  # paper A.1, C.1, C.2
     assert axes.tasks == ("connecting", "covering", "covering-hard")
     assert axes.agents == ("save", "save-no-amortization", "q-learning")
     assert (axes.seeds, axes.episodes, axes.test_episodes) == (10, 1_000_000, 10_000)

@@ -1,4 +1,5 @@
-"""The level of the next episodes, against the words of the specification (7.6 and 13.5)."""
+"""The level of the next episodes, against the rules of paper D.3 (adaptive) and the supplement of
+Bapst et al. 2019 (linear); see docs/construction/training.md#curricula."""
 
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
 
 
 class Reference:
-    """Section 7.6, word for word: results of the present level, by bin."""
+    """The rules of paper D.3, word for word: results of the current level, by bin."""
 
     def __init__(self) -> None:
         self.level = 0

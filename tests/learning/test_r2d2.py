@@ -44,7 +44,8 @@ def h_inverse(x):
 
 
 @pytest.mark.parametrize(
-    ("value", "rescaled", "error"),  # atari_r2d2.md 1.2; errors there are rounded
+    # docs/experiments/atari.md#value-rescaling; errors there are rounded
+    ("value", "rescaled", "error"),
     [
         (0.01, 0.0050, 3e-7),
         (1, 0.415, 2e-7),

@@ -1,4 +1,5 @@
-"""The graph network of construction.md 13.1 written out literally: float64, the tests' oracle.
+"""The graph network of docs/construction/training.md#the-graph-network (Bapst et al. 2019,
+supplement), written out literally in float64: the tests' oracle.
 
 One graph at a time, and only the nodes that exist. Every step computes every edge and every node
 from whole concatenations; nothing is factored, shared or skipped.

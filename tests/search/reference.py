@@ -1,7 +1,7 @@
 """The tree searches of the SAVE paper, written out literally: slow, float64, the tests' oracle.
 
 Equations are those of Hamrick et al. (2020), "Standard MCTS", "Incorporating a prior during
-search" and the appendix on PUCT; where the paper is silent, section 1 of the spec decides.
+search" and the appendix on PUCT; where the paper is silent, docs/algorithm.md decides.
 Every Q_k is recomputed from the full list of backed up returns, and nothing is cached.
 """
 

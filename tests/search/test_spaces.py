@@ -32,7 +32,8 @@ def inverse(x):
 
 
 def literal(mdp, root, space, budget, c, discount):
-    """The equations of atari_r2d2.md, section 6, over dictionaries; None where a choice is close.
+    """Apply the equations of docs/experiments/atari.md#values-in-the-search to dictionaries; None
+    where a choice is close.
 
     `mdp.prior` is what the network predicts, in rescaled units.
     """

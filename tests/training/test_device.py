@@ -300,7 +300,7 @@ def test_masked_actions_are_neither_executed_nor_stored(agent):
 
 
 EPISODES = 30_000  # of the past, so that save-l2's β_A, which starts at 0, counts
-BETAS = {  # specification, section 4; paper B.3 and C.3
+BETAS = {  # paper B.3, C.1 and C.3
     "save": (0.5, 0.5),
     "save-no-amortization": (1.0, 0.0),
     "save-l2": (0.5, 0.045 * EPISODES / 5e4),
@@ -312,7 +312,8 @@ BETAS = {  # specification, section 4; paper B.3 and C.3
 
 
 def literal_loss(name, network, target_network, batch, returns, finished, betas, tau=1.0):
-    """`β_Q L_Q + β_A L_A` and both terms, transition by transition, from the specification."""
+    """Return `β_Q L_Q + β_A L_A` and both terms, transition by transition, from the paper's
+    equations (section 3.3, A.3, C.3; docs/algorithm.md#learning)."""
     head, value = network(jnp.asarray(batch.observation))
     next_q = target_network(jnp.asarray(batch.next_observation))[0]
     terms_q, terms_a = [], []

@@ -40,7 +40,7 @@ def choices(name, q, visits, epsilon):
 
 
 def literal(name, q, visits, epsilon):
-    """The probability of each action as the paper describes it (A.1, B.3, C.4), `[A]`."""
+    """Return the probability of each action, `[A]`, by the rules of docs/algorithm.md#acting."""
     q, visits = np.array(q), np.array(visits)
     valid, explored = q > MASKED, visits > 0
 

@@ -1,4 +1,4 @@
-"""Throughput on this machine, next to a reference in the same run."""
+"""Benchmarks: throughput on this machine, each next to a reference in the same run."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def median_seconds(functions: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median time of each function; they take turns, so that noise falls on all alike."""
+    """Return the median time of each function; they alternate, so noise affects all equally."""
     for function in functions.values():
         function()  # compiles
     times: dict[str, list[float]] = {name: [] for name in functions}

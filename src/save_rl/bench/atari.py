@@ -1,10 +1,10 @@
 """Simulations per second of Atari games, next to a bare loop over the emulator.
 
-A simulation restores a state, holds an action for four frames, makes a picture and saves the state.
-The bare loop does just that, with the same picture; it has no states, observations or checks.
+A simulation restores a state, repeats an action for four frames, makes a picture and saves the
+state. The bare loop does just that, with the same picture, but no states, observations or checks.
 
-What several workers gain is measured next to what as many processes gain that have a bare loop of
-their own: more is not to be had from cores that share clock, caches and memory.
+The speed-up from several workers is measured next to that of as many processes with a bare loop
+each: the most that cores with shared clock, caches and memory can give.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ from save_rl.errors import RunError, require
 GAMES = ("ms_pacman", "frostbite", "crazy_climber", "up_n_down")  # the last two: fast and slow
 LANES = 32
 WORKERS_GAME = "ms_pacman"
-BUDGET = 10  # simulations that follow one another without a pause; paper, appendix E
+BUDGET = 10  # consecutive simulations; paper, appendix E
 
 
 def _moments(sim: Atari, count: int) -> list[AtariState]:
-    """States of a random game, 20 steps apart."""
+    """Return states of a random game, 20 steps apart."""
     rng, state, found = np.random.default_rng(0), sim.reset(0), []
     while len(found) < count:
         for _ in range(20):
@@ -42,7 +42,7 @@ def _moments(sim: Atari, count: int) -> list[AtariState]:
 
 
 class _Bare:
-    """The least that a simulation can be made of, in Python: the calls of the emulator."""
+    """The minimal simulation in Python: only the calls of the emulator."""
 
     def __init__(self, game: str):
         loaded = Emulator(game)
@@ -63,7 +63,7 @@ class _Bare:
 
 
 def _lanes(states: list[AtariState], pool: Pool, actions: list[int]) -> Callable[[], None]:
-    """A function that tries an action in every lane of a pool without workers."""
+    """Return a function that steps every lane of a pool without workers."""
     assert pool._local is not None
     for lane, state in enumerate(states):
         pool._local.place(lane, state)
@@ -81,7 +81,7 @@ def _game(game: str, repeats: int) -> dict[str, Any]:
     states = _moments(sim, LANES)
     actions = [lane % sim.num_actions for lane in range(LANES)]
     cases = list(zip(states, actions, strict=True))
-    for state, action in cases:  # they do the same work
+    for state, action in cases:  # check for equal results
         after, reward, over, _ = sim.step(state, action)
         core, stack, gained = bare(state.core, state.stack, action)
         same = after.core == core and reward == gained
@@ -107,8 +107,8 @@ def _game(game: str, repeats: int) -> dict[str, Any]:
 
 
 def _two_groups(pool: Pool) -> Callable[[], None]:
-    """A function that makes `BUDGET` simulations in every lane, the way a search asks for them: one
-    group's answers are looked at while the other group is simulated."""
+    """Return a function that runs `BUDGET` simulations in every lane as a search does: it receives
+    one group's results while the other group is simulated."""
     nodes = [0 * group.lanes for group in pool.groups]
     actions = [group.lanes % pool.layout.num_actions for group in pool.groups]
     both = range(len(pool.groups))
@@ -128,7 +128,7 @@ def _two_groups(pool: Pool) -> Callable[[], None]:
 
 
 def serve_bare(game: str) -> None:
-    """Make `BUDGET` bare simulations of every lane for each line that is read."""
+    """Run `BUDGET` bare simulations of every lane for each line on standard input."""
     sim, bare = Atari(game), _Bare(game)
     starts = [sim.reset(lane) for lane in range(LANES)]
     for _ in sys.stdin:
@@ -140,7 +140,7 @@ def serve_bare(game: str) -> None:
 
 @contextlib.contextmanager
 def _bare_loops(game: str, number: int) -> Iterator[Callable[[int], None]]:
-    """A function that has so many of these processes make their bare simulations, each all."""
+    """Yield a function that makes the first n processes run all their bare simulations."""
     code = f"from save_rl.bench.atari import serve_bare; serve_bare({game!r})"
     with contextlib.ExitStack() as stack:
         pipes: Any = []
@@ -156,13 +156,13 @@ def _bare_loops(game: str, number: int) -> Iterator[Callable[[int], None]]:
                 there.flush()
             for _, back in pipes[:first]:
                 if not back.readline():
-                    raise RunError("a process with a bare loop has ended; see what it says above.")
+                    raise RunError("a process with a bare loop has ended; see its output above.")
 
         yield ask
 
 
 def _workers(repeats: int, workers: int) -> dict[str, Any]:
-    """One worker process and several, with 16 lanes for each of these; so many bare loops."""
+    """Compare one worker process with several (16 lanes each), and one bare loop with several."""
     sim, source = Atari(WORKERS_GAME), Source(f"atari/{WORKERS_GAME}", 0, {})
     lanes = LANES * workers // 2
     with (
@@ -195,7 +195,7 @@ def _workers(repeats: int, workers: int) -> dict[str, Any]:
 
 
 def bench_atari(repeats: int = 60, workers: int = 2) -> dict[str, Any]:
-    """Simulations per second on one core, and with so many workers."""
+    """Measure simulations per second on one core, and with several workers."""
     require(workers >= 2, "--workers", workers, "at least 2")
     return {
         "device": f"{platform.machine()}, one core, ale-py {version('ale-py')}",

@@ -1,4 +1,4 @@
-"""Seconds that methods of objects take."""
+"""Timing the methods of objects."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ class Clocks:
         self.seconds: dict[str, float] = {}
 
     def watch(self, name: str, owner: Any, *methods: str) -> None:
-        """Add up what these methods take from now on; they must not call one another."""
+        """Sum the time of these methods from now on; they must not call one another."""
         self.seconds.setdefault(name, 0.0)
         for method in methods:
             setattr(owner, method, self._timed(name, getattr(owner, method)))

@@ -1,6 +1,6 @@
-"""Where a training second goes on simulators: waiting for them, the network, learning, the rest.
+"""Training time on simulators by part: waiting for them, the network, learning, the rest.
 
-And what the graph network takes by itself, at the sizes of Construction.
+Also the time of the graph network alone, at the sizes of Construction.
 """
 
 import time
@@ -30,7 +30,7 @@ _WARM_UP = 6  # lock-steps
 def bench_graph(
     device: Any, lanes: int = 64, mixed: bool = False, repeats: int = 20
 ) -> dict[str, Any]:
-    """Graphs of 32 nodes: updates on batches of 16, and evaluations of so many lanes at once."""
+    """Measure graphs of 32 nodes: updates on batches of 16, evaluations of `lanes` at once."""
     actions = AVAILABLE * (NODES - 1) * ACTIONS_PER_EDGE
     features = feature_count("covering")
     rng = np.random.default_rng(0)
@@ -57,7 +57,7 @@ def bench_graph(
         mask=jnp.ones((*shape, actions), bool),
         next_mask=jnp.ones((*shape, actions), bool),
     )
-    # Lists of arrays: taking a network apart would take longer than the work.
+    # Pass lists of arrays: flattening a network takes longer than the computation.
     leaves, structure = jax.tree.flatten(learner)
     update = jax.jit(
         lambda leaves, batches: jax.tree.leaves(
@@ -92,7 +92,7 @@ def bench_graph(
 def bench_host_train(
     env: str, device: Any, lanes: int, workers: int, seconds: float
 ) -> dict[str, Any]:
-    """Train SAVE and Q-learning for so many seconds each, after everything is compiled."""
+    """Train SAVE and Q-learning for this many seconds each, after everything is compiled."""
     cases = []
     for agent in ("save", "q-learning"):
         settings = TrainSettings(env=env, agent=agent, lanes=lanes, chunk=1)
@@ -109,7 +109,7 @@ def bench_host_train(
 
 
 def _graph_reports(device: Any) -> dict[str, Any]:
-    """Mixed precision is for GPUs: CPUs only pretend to have bfloat16."""
+    """Measure the graph network; on GPUs also in mixed precision (CPUs only emulate bfloat16)."""
     if device.platform != "gpu":
         return {"graph_network": bench_graph(device, repeats=2)}
     return {

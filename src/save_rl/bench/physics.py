@@ -1,8 +1,8 @@
 """Settled placements per second: compiled, in Python, and in a bare Box2D loop.
 
-The bare loop does the same work in Python. It builds the world from lists it is handed, restores
+The bare loop does the same work in Python. It builds the world from prepared lists, restores
 impulses, drops the block, steps until nothing moves and reads poses and impulses back: no actions,
-no overlap test, no scores, no states. Glue is left out everywhere.
+no overlap test, no scores, no states. No case uses glue.
 """
 
 import platform
@@ -20,14 +20,14 @@ BLOCKS = (0, 5, 10, 15, 25)
 
 
 def _random_action(sim: Construction, state: State, rng: np.random.Generator) -> int:
-    """A valid action that is not sticky."""
+    """Draw a valid action that is not sticky."""
     return int(rng.choice(np.flatnonzero(sim.action_mask(state)))) & ~1
 
 
 def _structure(
     sim: Construction, blocks: int, rng: np.random.Generator, glue: float = 0.0
 ) -> State:
-    """So many blocks placed at random, skipping placements that would end the episode."""
+    """Place this many blocks at random, skipping placements that would end the episode."""
     state = sim.reset(int(rng.integers(2**31)))
     while state.steps < blocks:
         sticky = int(rng.random() < glue)
@@ -37,13 +37,13 @@ def _structure(
 
 
 def _settles(state: State) -> bool:
-    """Whether a placement came to rest, with no block beyond the end of the floor."""
+    """Test whether a placement came to rest, with no block beyond the end of the floor."""
     collided = state.ending in ("spawn_collision", "obstacle_hit")
     return not collided and bool((np.abs(state.block_array[:, 2]) < 14).all())
 
 
 def _cases(sim: Construction, blocks: int, count: int) -> list[tuple[State, int]]:
-    """Structures and actions that place the next block so that it settles."""
+    """Return structures and actions after which the next block settles."""
     rng = np.random.default_rng(blocks)
     cases: list[tuple[State, int]] = []
     while len(cases) < count:
@@ -54,7 +54,7 @@ def _cases(sim: Construction, blocks: int, count: int) -> list[tuple[State, int]
 
 
 def _bare_case(sim: Construction, state: State, action: int) -> tuple[Any, ...]:
-    """What the bare loop needs, as plain lists."""
+    """Return the inputs of the bare loop, as plain lists."""
     placement = graph.place(state, *sim.decode(action))
     assert placement is not None
     shapes = [engine.fixture(engine.polygon(s.corners)) for s in sim.task.supply.shapes]
@@ -134,13 +134,13 @@ def _placements(blocks: int, count: int, repeats: int) -> dict[str, Any]:
 
     cases = _cases(sim, blocks, count)
     bare_cases = [_bare_case(sim, state, action) for state, action in cases]
-    for (state, action), case in zip(cases, bare_cases, strict=True):  # they do the same work
+    for (state, action), case in zip(cases, bare_cases, strict=True):  # check for equal results
         after = sim.step(state, action)[0]
         poses = [tuple(row[2:]) for row in after.block_array.tolist()]
         if poses != _bare(case, still, free)[0] or after != in_python(state, action)[0]:
             raise AssertionError("the loops end in different places")
 
-    seconds = np.zeros((repeats, 3))  # they take turns case by case
+    seconds = np.zeros((repeats, 3))  # the three alternate case by case
     clock = time.perf_counter
     for repeat in range(repeats):
         for (state, action), case in zip(cases, bare_cases, strict=True):
@@ -162,7 +162,7 @@ def _placements(blocks: int, count: int, repeats: int) -> dict[str, Any]:
 
 
 def _milliseconds(function: Any, arguments: list[Any]) -> dict[str, float]:
-    """Median and worst over single calls."""
+    """Return the median and the worst time of single calls."""
     function(arguments[0])
     times = []
     for argument in arguments:
@@ -186,7 +186,7 @@ def _scenes() -> dict[str, dict[str, float]]:
 
 
 def _rolls() -> dict[str, dict[str, float]]:
-    """The marble over random structures of up to 20 blocks, none, half or all of them sticky."""
+    """Time the marble over random structures of up to 20 blocks: none, half or all sticky."""
     sim = Construction("marble-run", difficulty=6, curriculum_sample=False)
     rng = np.random.default_rng(0)
     states = [_structure(sim, i % 21, rng, glue=i % 3 / 2) for i in range(126)]

@@ -1,6 +1,6 @@
-"""What a pool of worker processes costs, and what a second worker gains.
+"""The overhead of a pool of worker processes, and the speed-up from a second worker.
 
-No JAX here: workers import this file for its simulator.
+This module must not import JAX: workers import it for its simulator.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _OBSERVATION = np.zeros(16, np.float32)
 
 
 class Busy:
-    """A simulator that keeps its core busy for so many milliseconds in every step."""
+    """A simulator that keeps its core busy for this many milliseconds in every step."""
 
     num_actions = 4
 
@@ -43,7 +43,7 @@ class Busy:
 
 
 def _round_trips(workers: int, milliseconds: float) -> tuple[Pool, Any]:
-    """A pool and a function that makes one batch step of all its lanes."""
+    """Return a pool and a function that steps all its lanes once."""
     source = Source("save_rl.bench.pool:Busy", 0, {"milliseconds": milliseconds})
     pool = Pool([Busy(milliseconds)], [(0, LANES)], workers=workers, sources=[source])
     pool.reset(0, np.arange(LANES), np.zeros(LANES, np.int64))
@@ -58,7 +58,8 @@ def _round_trips(workers: int, milliseconds: float) -> tuple[Pool, Any]:
 
 @contextlib.contextmanager
 def _echo() -> Iterator[Callable[[], None]]:
-    """Eight bytes to a bare process and back: the least that a round trip can take here."""
+    """Yield a function that sends eight bytes to a bare process and back: the shortest possible
+    round trip on this machine."""
     code = "import os\nwhile x := os.read(0, 8): os.write(1, x)"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
@@ -71,13 +72,13 @@ def _echo() -> Iterator[Callable[[], None]]:
             os.write(there, b"12345678")
             os.read(back, 8)
 
-        trip()  # it has started
+        trip()  # waits until the process has started
         yield trip
         process.stdin.close()
 
 
 def _microseconds(milliseconds: float, repeats: int) -> dict[str, float]:
-    """Median time of a batch step: of the bare calls, in this process, with one worker, two."""
+    """Return median times of a batch step: bare calls, in this process, with one worker, two."""
     simulator, out = Busy(milliseconds), np.zeros((LANES, 16), np.float32)
 
     def bare() -> None:
@@ -97,7 +98,7 @@ def _microseconds(milliseconds: float, repeats: int) -> dict[str, float]:
 
 
 def bench_pool(repeats: int = 2000) -> dict[str, Any]:
-    """Batch steps of 32 lanes: of a simulator that does nothing, and of one that takes 0.5 ms."""
+    """Measure batch steps of 32 lanes, with a simulator that does nothing and one of 0.5 ms."""
     nothing, busy = _microseconds(0.0, repeats), _microseconds(0.5, max(repeats // 50, 1))
     return {
         "lanes": LANES,

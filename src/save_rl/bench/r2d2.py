@@ -1,7 +1,7 @@
-"""How fast SAVE on R2D2 acts and learns on an Atari game, at the sizes of the paper.
+"""Acting and learning speed of SAVE on R2D2 on an Atari game, at the paper's sizes.
 
-Its replay begins to be drawn from early, so that a minute of measuring is enough. A second case
-draws more often than the paper, to see what the learner can do beside the actors.
+Learning starts early, so that a minute of measuring is enough. A second case samples more often
+than the paper, to measure the learner's throughput while actors run.
 """
 
 import time
@@ -28,7 +28,7 @@ _WARM_UP = 3  # updates
 def bench_r2d2(
     env: str, device: Any, lanes: int, workers: int, seconds: float, small: bool = False
 ) -> dict[str, Any]:
-    """Train for so many seconds per case at least, after everything is compiled.
+    """Train for at least this many seconds per case, after everything is compiled.
 
     small: the small network and short sequences, for CPUs.
     """
@@ -65,7 +65,7 @@ def _case(program: r2d2.Program, seconds: float) -> tuple[dict[str, Any], Any]:
         step += 1
     before, made, first = dict(clocks.seconds), program.counters(state), step
     started = time.perf_counter()
-    # Lanes begin together, so their sequences come together too: whole periods of them.
+    # Lanes start together, so their sequences end together: measure whole periods.
     period = program.r2d2.sequences.period
     while time.perf_counter() - started < seconds or (step - first) % period:
         state = program.advance(state, step)
@@ -90,7 +90,7 @@ def _case(program: r2d2.Program, seconds: float) -> tuple[dict[str, Any], Any]:
 
 
 def _learner(program: r2d2.Program, state: Any) -> dict[str, Any]:
-    """What the learner takes by itself: unpacking a batch, and an update on it."""
+    """Measure the learner alone: decompressing a batch, and an update on it."""
     (seed,) = state
     drawn = program._replay.draw(np.random.default_rng(0))
     batch = to_batch(program._replay.unpack(drawn), program.r2d2.sequences.gamma)

@@ -1,7 +1,7 @@
 """Simulations per second of both back ends, next to `mctx.muzero_policy` on the same shapes.
 
-All of them search the same random MDP of tables, so that the model costs little. What it costs is
-measured too and taken off where the cost of the trees alone is given.
+All search the same random tabular MDP, so that the model is cheap. The time of the model is
+measured too, and subtracted where the cost of the trees alone is reported.
 """
 
 import time
@@ -21,7 +21,7 @@ _STATES = 64
 
 
 class _Tables:
-    """An MDP of tables as a JAX environment that never ends."""
+    """A tabular MDP as a JAX environment that never ends."""
 
     def __init__(self, num_actions: int):
         rng = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def _case(lanes: int, num_actions: int, budget: int, repeats: int) -> dict[str, 
 
     @jax.jit
     def model(states):
-        """The steps and evaluations of a search, without a tree."""
+        """Run the steps and evaluations of a search, without a tree."""
 
         def once(carry, k):
             states, total = carry
@@ -88,7 +88,7 @@ def _case(lanes: int, num_actions: int, budget: int, repeats: int) -> dict[str, 
     never = np.zeros(lanes, np.bool_)
 
     def on_host(clock=None):
-        """Search; with a clock, add the seconds of everything but the model to it."""
+        """Search; with a clock, append the seconds of everything but the model to it."""
         at = np.zeros((lanes, budget + 1), np.int32)
         at[:, 0] = roots
         prior = tables.prior[roots]

@@ -1,7 +1,7 @@
-"""Where a training second goes on Tightrope: search, environment, learning, the rest.
+"""Training time on Tightrope by part: search, environment, learning, the rest.
 
-Each part is timed as a compiled program of its own over the same states, and compared with the
-whole lock-step; parts and whole take turns.
+Each part is timed as a separate compiled program over the same states and compared with the whole
+lock-step; parts and whole alternate.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from save_rl.training.device import Program
 from save_rl.training.devices import compiler_options
 from save_rl.training.settings import TrainSettings
 
-_WARM_UP = 12  # chunks: episodes are as long as in a trained agent's life
+_WARM_UP = 12  # chunks, until episodes are as long as those of a trained agent
 
 
 def _case(agent_name: str, seeds: int, device: Any, repeats: int) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def _case(agent_name: str, seeds: int, device: Any, repeats: int) -> dict[str, A
     steps = jnp.arange(settings.chunk) + _WARM_UP * settings.chunk
 
     def looped(part):
-        """`part(env, state, step, key)` once per lock-step of a chunk, over all seeds."""
+        """Compile `part(env, state, step, key)`, once per lock-step of a chunk, over all seeds."""
 
         def one_seed(env_arrays, seed_state):
             env = program.env(env_arrays)
@@ -56,7 +56,7 @@ def _case(agent_name: str, seeds: int, device: Any, repeats: int) -> dict[str, A
             budget=settings.budget, c=settings.c, discount=settings.discount, key=key,
             noise=agent.root_noise,
         )  # fmt: skip
-        # Something of the result has to reach the output, or nothing would be computed.
+        # The output must depend on the result, or the compiler would remove the search.
         return s._replace(episode_return=s.episode_return + result.q_values[:, 0] * 1e-9)
 
     def environment(env, s, step, key):

@@ -6,8 +6,8 @@ Importing this module registers ours:
     import save_rl.envs.gym
     env = gymnasium.make("save_rl/Tightrope-v0")
 
-`gymnasium.make("save_rl.envs.gym:save_rl/Tightrope-v0")` does both at once. `from_gymnasium` goes
-the other way.
+`gymnasium.make("save_rl.envs.gym:save_rl/Tightrope-v0")` imports and makes in one call.
+`from_gymnasium` converts in the other direction.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ from save_rl.types import Simulator
 class SimulatorEnv(gymnasium.Env[np.ndarray, np.int64]):
     """A simulator as a Gymnasium environment; `render` draws the current state.
 
-    show: the array to observe of a state, where it is not all that the simulator shows. Bytes stay
-    bytes; anything else becomes float32.
+    show: maps a state to the observed array; default `simulator.observe`. uint8 stays uint8; any
+    other type becomes float32.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  # Gymnasium's name
@@ -70,16 +70,16 @@ class SimulatorEnv(gymnasium.Env[np.ndarray, np.int64]):
 def tightrope_env(
     render_mode: str | None = None, layout: int = 0, reward: str = "sparse", terminal: float = 95
 ) -> SimulatorEnv:
-    """`save_rl/Tightrope-v0`: 100 actions, 50 numbers to see, see `envs.tightrope` for the rules.
+    """Make `save_rl/Tightrope-v0`: 100 actions, observations `[50]`; rules in `envs.tightrope`.
 
-    `layout` draws which actions are fatal; `terminal` is their percentage; `reward` is 'sparse' (1
-    at the episode's goal) or 'dense' (0.1 per safe step).
+    `layout` is the seed of the fatal actions; `terminal` is their percentage; `reward` is 'sparse'
+    (1 at the episode's goal) or 'dense' (0.1 per safe step).
     """
     return SimulatorEnv(tightrope_simulator(layout, reward=reward, terminal=terminal), render_mode)
 
 
 def atari_env(game: str, render_mode: str | None = None, **options: Any) -> SimulatorEnv:
-    """`save_rl/Atari-v0`: 18 actions, the last four pictures `[84, 84, 4]` to see.
+    """Make `save_rl/Atari-v0`: 18 actions, observations of the last four frames `[84, 84, 4]`.
 
     game: the name of a ROM, `ms_pacman` or `MsPacman`; `envs.atari` has the rules and options.
     """
@@ -95,7 +95,7 @@ _CONSTRUCTION = {
 
 
 def register() -> None:
-    """Make the environments known to Gymnasium, once."""
+    """Register the environments with Gymnasium, once."""
     if "save_rl/Tightrope-v0" in gymnasium.registry:
         return
     gymnasium.register("save_rl/Tightrope-v0", entry_point="save_rl.envs.gym:tightrope_env")

@@ -1,12 +1,12 @@
 """Tightrope (paper, section 4.1 and B.1): a chain of states where most actions end the episode.
 
 Eleven states in a row, 100 actions in each, M % of which are fatal; the others lead to the next
-state. Which actions are fatal is drawn per state and fixed for the life of the environment.
+state. The fatal actions are drawn per state and fixed for the life of the environment.
 
-* Observation: 50 standard-normal values per state, fixed. It does not show the goal.
-* `dense`: the goal is the last state and every safe step pays 0.1.
-* `sparse`: each episode draws its goal uniformly from states 1-10; only reaching it pays, 1.
-* A fatal action pays 0 and ends the episode; so does reaching the goal (after its reward).
+* Observation: 50 fixed standard-normal values per state. It does not reveal the goal.
+* `dense`: the goal is the last state and every safe step gives a reward of 0.1.
+* `sparse`: each episode draws its goal uniformly from states 1-10; only reaching it gives 1.
+* A fatal action gives 0 and ends the episode. Reaching the goal ends it too, after its reward.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ STATES, ACTIONS, FEATURES = 11, 100, 50  # paper, B.1
 
 
 class TightropeState(NamedTuple):
-    """Where the walker stands and where this episode's goal is."""
+    """The position of the walker and this episode's goal."""
 
     position: Any
     goal: Any
@@ -29,9 +29,9 @@ class TightropeState(NamedTuple):
 def transition(
     fatal: Array, step_reward: Any, goal_reward: Any, position: Any, goal: Any, action: Any
 ) -> tuple[Any, Any, Any]:
-    """One step of the chain: `(position, reward, terminated)`.
+    """Take one step along the chain; return `(position, reward, terminated)`.
 
-    Written without branches so that the same lines run in Python, in JAX and, compiled, in Numba.
+    Written without branches, so that the same code runs in Python, in JAX and in Numba.
     """
     safe = 1 - fatal[position, action]
     position = position + safe
@@ -41,7 +41,7 @@ def transition(
 
 
 class Tightrope(NamedTuple):
-    """Tightrope as a JAX environment; a pytree, so that seeds with other tables can be vmapped.
+    """Tightrope as a JAX environment; a pytree, so that seeds with different tables can be vmapped.
 
     fatal: `[11, 100]` 1 where the action ends the episode.
     observations: `[11, 50]`.
@@ -64,7 +64,7 @@ class Tightrope(NamedTuple):
         return STATES - 1
 
     def reset(self, seed: Any) -> TightropeState:
-        """Begin an episode: `seed` is a JAX key."""
+        """Start an episode; `seed` is a JAX key."""
         import jax
 
         goal = jax.random.randint(seed, (), self.first_goal, STATES)
@@ -81,14 +81,14 @@ class Tightrope(NamedTuple):
 
 
 class TightropeSimulator(Tightrope):
-    """The same task over NumPy and whole seeds, for Python programs and Gymnasium."""
+    """The same task in NumPy, with integer seeds, for Python programs and Gymnasium."""
 
     def reset(self, seed: int) -> TightropeState:
         goal = np.random.default_rng(seed).integers(int(self.first_goal), STATES)
         return TightropeState(0, int(goal))
 
     def render(self, state: TightropeState) -> np.ndarray:
-        """The rope as a small picture `[40, 11 * 24, 3]`: walker orange, goal green, rope grey."""
+        """Draw the rope as a picture `[40, 11 * 24, 3]`: walker orange, goal green, rope grey."""
         image = np.full((40, STATES * 24, 3), 255, np.uint8)
         image[19:21] = 120
         for index in range(STATES):
@@ -104,7 +104,7 @@ class TightropeSimulator(Tightrope):
 def tightrope_simulator(
     seed: int = 0, *, reward: str = "sparse", terminal: float = 95
 ) -> TightropeSimulator:
-    """Draw a Tightrope over NumPy: `terminal` % of the actions are fatal."""
+    """Sample a Tightrope in NumPy, in which `terminal` % of the actions are fatal."""
     require(reward in ("sparse", "dense"), "--reward", repr(reward), "'sparse' or 'dense'")
     number = isinstance(terminal, int | float) and 0 <= terminal <= 100
     require(number, "--terminal", repr(terminal), "a percentage from 0 to 100")
@@ -122,7 +122,7 @@ def tightrope_simulator(
 
 
 def tightrope(seed: int = 0, *, reward: str = "sparse", terminal: float = 95) -> Tightrope:
-    """Draw the same Tightrope as a JAX environment."""
+    """Sample the same Tightrope as a JAX environment."""
     import jax.numpy as jnp
 
     return Tightrope(*map(jnp.asarray, tightrope_simulator(seed, reward=reward, terminal=terminal)))

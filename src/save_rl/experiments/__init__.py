@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """A named experiment: what it reproduces, and a line for lists."""
+    """A named experiment: the figures it reproduces, and a line for lists."""
 
     paper: str
     summary: str
@@ -22,10 +22,10 @@ EXPERIMENTS = {
         "Fig. 3d, C.1, C.2", "variants of SAVE on covering: curves, and rewards over budgets"
     ),
     "construction-exploration": Entry(
-        "Fig. C.3", "four ways in which SAVE picks its action while it trains, on covering"
+        "Fig. C.3", "four exploration strategies of SAVE in training, on covering"
     ),
     "construction-efficiency": Entry(
-        "Fig. C.4", "SAVE and Q-learning on covering, over all steps that simulators make"
+        "Fig. C.4", "SAVE and Q-learning on covering, over all simulator steps"
     ),
     "marble-run": Entry(
         "Fig. 4, D.2, D.3", "SAVE and Q-learning over levels, with free and costly sticky blocks"

@@ -46,11 +46,11 @@ NAME = "atari"
 REPEAT = 4  # frames per agent step
 MAX_FRAMES = 108_000  # of an episode, 30 minutes; R2D2, table 2
 CURVE_POINTS = 200
-ANY_NUMBER = 2**31 - 1  # of episodes: frames are what ends a run
+ANY_NUMBER = 2**31 - 1  # episodes: no limit, the number of frames ends a run
 
 
 class Profile(NamedTuple):
-    """How large training is (atari_r2d2.md, 11). lanes: the paper's actors."""
+    """The size of training (docs/experiments/atari.md#profiles). lanes: the paper's actors."""
 
     lanes: int
     r2d2: R2D2Settings
@@ -67,7 +67,7 @@ PROFILES = {
             target_period=100,
         ),
     ),
-    # Eight times the replay of the paper: what learning there is to see in minutes is mostly this.
+    # Eight times the paper's replay ratio: this is most of what makes learning visible in minutes.
     "minutes": Profile(
         128,
         R2D2Settings(
@@ -81,15 +81,15 @@ PROFILES = {
     ),
     "paper": Profile(1024, R2D2Settings(refresh=40)),
 }
-PAPER_BASELINE = Profile(256, R2D2Settings(refresh=400))  # R2D2 as it was
+PAPER_BASELINE = Profile(256, R2D2Settings(refresh=400))  # R2D2 as published
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Every agent on every game, over seeds `0 … seeds-1`; each is a training run of its own.
+    """Every agent on every game, over seeds `0 … seeds-1`; each combination is one training run.
 
-    frames: of every run. lanes: None for those of the profile. score_episodes: at the end of
-    training, whose mean return is the score.
+    frames: of every run. lanes: None for the profile's. score_episodes: the score is the mean
+    return of this many episodes at the end of training.
     """
 
     frames: float
@@ -130,13 +130,13 @@ SCALES = {
     "small": Axes(
         frames=4e6, profile="accelerator", score_episodes=256, agents=(CONTROLLED, SAVE)
     ),
-    # The paper does not say how many frames; runs of R2D2 have of the order of 1e10.
+    # The paper does not give the number of frames; R2D2's runs have about 1e10.
     "paper": Axes(frames=1e10, profile="paper", score_episodes=20_000),
 }  # fmt: skip
 
 
 def settings(axes: Axes, game: str, agent: str, seed: int) -> Any:
-    """The training settings of one run."""
+    """Return the training settings of one run."""
     from save_rl.training.settings import TrainSettings
 
     unchanged = axes.profile == "paper" and agent == BASELINE
@@ -155,21 +155,21 @@ def settings(axes: Axes, game: str, agent: str, seed: int) -> Any:
 
 
 def steps_to_learning(made: Any) -> int:
-    """Agent steps before which the replay of a run can't hold enough to learn.
+    """Return the fewest agent steps after which the replay can hold enough sequences to learn.
 
-    A lane has its first sequence after `train` steps, and another one every `period` until its
-    episode ends.
+    A lane completes its first sequence after `train` steps, and another every `period` steps until
+    its episode ends.
     """
     cut, minimum = made.r2d2.sequences, made.r2d2.replay.minimum
     return cut.period * minimum + (cut.train - cut.period) * made.lanes
 
 
 def last_episodes(metrics: Metrics, wanted: int) -> tuple[float, int]:
-    """The mean return of the last `wanted` training episodes, and how many they are.
+    """Return the mean return of the last `wanted` training episodes, and their number.
 
-    All of them if there are fewer; nan if there is none. A line of metrics has the mean of the
-    episodes that ended since the one before. Where only some of them are wanted, it stands for
-    these.
+    Uses all episodes if there are fewer; nan if there are none. A line of metrics has the mean of
+    the episodes that ended since the previous line; if only some of them are wanted, that mean
+    stands for these.
     """
     total, count = 0.0, 0
     lines = [{"episodes": 0.0}, *metrics]
@@ -181,7 +181,7 @@ def last_episodes(metrics: Metrics, wanted: int) -> tuple[float, int]:
 
 
 def run_rows(conditions: Row, metrics: Metrics, wanted: int) -> list[Row]:
-    """Long-form rows of one run: its learning curve, its score, and how it went.
+    """Return long-form rows of one run: its learning curve, score, episode counts and speed.
 
     conditions: experiment, agent, seed and game. wanted: episodes of a score.
     """
@@ -207,7 +207,7 @@ def run_rows(conditions: Row, metrics: Metrics, wanted: int) -> list[Row]:
 
 
 def mean_scores(rows: Sequence[Row], games: Sequence[str]) -> Scores:
-    """Means over seeds by game and agent; what has no score is left out."""
+    """Return mean scores over seeds by game and agent, for those that have a score."""
     scores = select(rows, metric="score")
     return {
         game: {
@@ -220,7 +220,7 @@ def mean_scores(rows: Sequence[Row], games: Sequence[str]) -> Scores:
 
 
 def _about(axes: Axes) -> str:
-    """What scores are."""
+    """Return a sentence that defines the scores."""
     seeds = f"{axes.seeds} seed{'s' * (axes.seeds > 1)}"
     cut = f" Episodes were cut after {axes.max_frames:,} frames." * (axes.max_frames < MAX_FRAMES)
     return (
@@ -230,7 +230,8 @@ def _about(axes: Axes) -> str:
 
 
 def make_cells(axes: Axes, out: Path) -> list[Cell]:
-    """All runs. Seeds outermost: what there is when a reproduction is stopped compares all agents.
+    """Return all runs, ordered by seed first, so that a reproduction stopped early can still
+    compare all agents.
 
     There are no tests: the paper's scores are those of training.
     """
@@ -255,7 +256,7 @@ def run(
     workers: int = -1,
     jobs: int = 1,
 ) -> list[Any]:
-    """Train everything, write the files; returns the claims."""
+    """Train all runs and write the files; return the claims."""
     from save_rl.envs.atari.emulator import find_game
 
     check_scale(scale)
@@ -279,7 +280,7 @@ def run(
 
 
 def write_files(rows: Sequence[Row], axes: Axes, out: Path) -> list[Any]:
-    """Figures, tables and claims from the rows of all runs; returns the claims."""
+    """Write figures, tables and claims from the rows of all runs; return the claims."""
     from save_rl.report.claims import write_claims
     from save_rl.report.games import change_figure, game_curves
 

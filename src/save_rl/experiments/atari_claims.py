@@ -1,4 +1,4 @@
-"""What the paper says of Atari (section 4.4, appendix E), tested on measured rows."""
+"""The paper's claims about Atari (section 4.4, appendix E), tested on measured rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,10 +25,10 @@ _MAIN, _APPENDIX = "section 4.4, Fig. 5, Table E.1", "section 4.4, E.2, Table E.
 
 
 def not_below(a: Sample, b: Sample) -> Part:
-    """Whether `a` outperforms or equals `b`: it is above in a rank test, or not below in one.
+    """Test whether `a` outperforms or equals `b`: it is above in a rank test, or not below in one.
 
-    The p-value is that of `a` being above. Not being below tells nothing with fewer than ENOUGH
-    seeds.
+    The p-value is that of `a` being above. With fewer than ENOUGH seeds, not being below is
+    undecided.
     """
     part = above(a, b)
     if part.seeds < AT_LEAST or part.holds:
@@ -42,9 +42,9 @@ def not_below(a: Sample, b: Sample) -> Part:
 
 
 def atari_claims(rows: Sequence[Row], budget: int, wanted: int) -> list[Claim]:
-    """The claims about Figure 5 and Table E.1, of those of the paper's games that have rows.
+    """Return the claims of Figure 5 and Table E.1, for the games that have rows.
 
-    budget: of searches in training. wanted: training episodes that a score should be the mean of.
+    budget: of searches in training. wanted: training episodes to average for a score.
     """
     games = [game for game in GAMES if select(rows, game=game)]
     others = [game for game in GAMES if game not in games]
@@ -96,7 +96,7 @@ def atari_claims(rows: Sequence[Row], budget: int, wanted: int) -> list[Claim]:
 
 
 def shortfall(rows: Sequence[Row], wanted: int) -> str:
-    """A sentence for runs in which fewer episodes ended than a score should be the mean of."""
+    """Return a sentence about runs with fewer episodes than a score should average, or ''."""
     counts = column(select(rows, metric="episodes"), "value")
     if not (counts < wanted).any():
         return ""
@@ -108,7 +108,7 @@ def shortfall(rows: Sequence[Row], wanted: int) -> str:
 
 
 def _scale(rows: Sequence[Row], budget: int, wanted: int) -> str:
-    """How long training was, and what else differs."""
+    """Return sentences on the length of training and other differences from the paper."""
     if not rows:
         return "Not run."
     frames = int(column(select(rows, metric="episodes"), "frames").min())

@@ -1,18 +1,18 @@
-"""Scores on Atari: those that are known, and how scores are compared."""
+"""Published Atari scores, and comparisons of scores."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 BASELINE, CONTROLLED, SAVE = "r2d2", "r2d2-controlled", "r2d2-save"
 COLUMNS = {BASELINE: "Baseline", CONTROLLED: "Controlled", SAVE: "SAVE"}
-"""The agents of the paper's Table E.1, and what it calls them."""
-WITHIN = 0.05  # of the best: what is bold in it
+"""The agents of the paper's Table E.1, and their names there."""
+WITHIN = 0.05  # Table E.1 prints scores within this share of the best in bold
 Scores = Mapping[str, Mapping[str, float]]
 """`scores[game][agent]`, means over seeds."""
 
 
 class Known(NamedTuple):
-    """What is known of a game: scores of random play and of a human, and the paper's three."""
+    """Published scores of a game: of random play, of a human, and the paper's three."""
 
     level: str
     random: float
@@ -48,12 +48,12 @@ PUBLISHED: Scores = {
 
 
 def level(game: str) -> str:
-    """A game as the paper's table spells it; others with capital letters."""
+    """Return a game's name as in the paper's table, or capitalised if it is not there."""
     return GAMES[game].level if game in GAMES else game.replace("_", " ").title()
 
 
 def change(scores: Mapping[str, float]) -> float | None:
-    """By how many per cent SAVE is above the controlled agent; None where that is not defined."""
+    """Return SAVE's gain over the controlled agent in per cent; None if undefined."""
     save, controlled = scores.get(SAVE), scores.get(CONTROLLED)
     if save is None or controlled is None or controlled <= 0:
         return None
@@ -61,7 +61,7 @@ def change(scores: Mapping[str, float]) -> float | None:
 
 
 def human_percent(game: str, score: float) -> float | None:
-    """A score where random play is 0 and a human 100; None for games without these."""
+    """Return the human-normalised score: random play is 0, a human 100; None if unknown."""
     if game not in GAMES:
         return None
     known = GAMES[game]
@@ -69,7 +69,7 @@ def human_percent(game: str, score: float) -> float | None:
 
 
 def human_scores(scores: Scores) -> dict[str, dict[str, float]]:
-    """All scores where random play is 0 and a human 100; games without these have none."""
+    """Return all scores human-normalised; games without reference scores get none."""
     return {
         game: {
             agent: percent
@@ -81,7 +81,7 @@ def human_scores(scores: Scores) -> dict[str, dict[str, float]]:
 
 
 def bold(scores: Mapping[str, float]) -> set[str]:
-    """The agents within 5 % of the best; of a single one nothing can be said."""
+    """Return the agents within 5 % of the best; none if there is only one agent."""
     if len(scores) < 2:
         return set()
     best = max(scores.values())

@@ -20,7 +20,7 @@ from save_rl.report.files import write_atomically
 
 
 def missing(scores: Scores) -> str:
-    """A sentence that names the paper's agents and games without a score; '' if there are none."""
+    """Return a sentence that names the paper's agents and games without a score, or ''."""
     agents = [agent for agent in COLUMNS if not any(agent in found for found in scores.values())]
     games = [game for game in GAMES if not scores.get(game)]
     parts = [f"{COLUMNS[agent]} ({agent})" for agent in agents] + games
@@ -28,7 +28,7 @@ def missing(scores: Scores) -> str:
 
 
 def write_tables(folder: Path, scores: Scores, about: str) -> None:
-    """Write `table.md` and `table.csv`; `about` says what the scores are."""
+    """Write `table.md` and `table.csv`; `about` is a sentence that defines the scores."""
     human = human_scores(scores)
     text = [
         "# Scores on Atari",
@@ -49,7 +49,7 @@ def write_tables(folder: Path, scores: Scores, about: str) -> None:
 
 
 def _score_table(scores: Scores) -> str:
-    """The layout of Table E.1."""
+    """Return a table in the layout of Table E.1."""
     rows = [["Level", *COLUMNS.values(), "% Change"]]
     for game, found in scores.items():
         best = bold(found)
@@ -63,7 +63,7 @@ def _score_table(scores: Scores) -> str:
 
 
 def _human_table(scores: Scores, published: Scores) -> str:
-    """Next to each other, what was measured and the paper's on the same games."""
+    """Return a table of our scores and the paper's on the same games, side by side."""
     names = [*COLUMNS.values()]
     rows = [["Level", "Random", "Human", *names, *(f"paper: {name}" for name in names)]]
     for game, found in scores.items():
@@ -78,7 +78,7 @@ def _human_table(scores: Scores, published: Scores) -> str:
 
 
 def _csv(scores: Scores) -> str:
-    """All numbers in full, those that were measured and the paper's."""
+    """Return all numbers in full precision, ours and the paper's."""
     agents = [*COLUMNS]
     columns = ["source", "game", *agents, "change_percent", "random", "human"]
     text = io.StringIO()

@@ -1,4 +1,4 @@
-"""How claims about agents are judged that have trained for long: comparisons over few seeds."""
+"""Comparisons over few seeds, for claims about agents that train for long."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,20 +8,20 @@ import numpy as np
 from save_rl.report.claims import Claim
 from save_rl.report.statistics import greater_p, too_few
 
-AT_LEAST = 3  # seeds on each side; three against three reach p = 0.05, all above all
-ENOUGH = 5  # seeds from which a difference that the test does not see counts as none
+AT_LEAST = 3  # seeds on each side; 3 against 3 reach p = 0.05 if all of one are above the other
+ENOUGH = 5  # seeds from which a non-significant difference counts as no difference
 FAR = 0.5  # "dramatically": at most this share of the other median
 
 
 class Part(NamedTuple):
-    """One of the comparisons that make up a claim."""
+    """One of the comparisons of a claim."""
 
     measured: str
     seeds: int
     holds: bool | None
     p_value: float | None = None
     note: str = ""
-    """Why it can't be told, where it isn't for want of seeds."""
+    """Why the verdict is open, if not for lack of seeds."""
 
 
 class Sample(NamedTuple):
@@ -42,9 +42,9 @@ class Sample(NamedTuple):
 
 
 def above(a: Sample, b: Sample) -> Part:
-    """Whether `a` tends to be above `b`: one-sided rank test at 5 %.
+    """Test whether `a` tends to be above `b`: one-sided rank test at 5 %.
 
-    With fewer than ENOUGH seeds a difference of the medians that the test misses tells nothing.
+    With fewer than ENOUGH seeds, a non-significant difference of the medians is undecided.
     """
     text, seeds = f"{a} against {b}", min(len(a.rewards), len(b.rewards))
     if too_few(a.rewards, b.rewards, at_least=AT_LEAST):
@@ -57,7 +57,7 @@ def above(a: Sample, b: Sample) -> Part:
 
 
 def far_above(a: Sample, b: Sample) -> Part:
-    """As `above`, and the median of `b` is at most FAR of that of `a`."""
+    """Test `above`, and that the median of `b` is at most FAR times that of `a`."""
     part = above(a, b)
     if part.seeds < AT_LEAST:
         return part
@@ -70,10 +70,10 @@ def combined(
     id: str, claim: str, where: str, parts: Sequence[Part], *, note: str = "", scale: str = "",
     most: bool = False,
 ) -> Claim:  # fmt: skip
-    """A claim that holds if all its parts do; the p-value is the largest of theirs.
+    """Return a claim that holds if all its parts hold; its p-value is the largest of theirs.
 
-    scale: how far training has come. most: it holds if more than half of its parts do, and has no
-    p-value.
+    scale: a sentence on the length of training. most: the claim holds if more than half of its
+    parts do, and has no p-value.
     """
     seeds = min((part.seeds for part in parts), default=0)
     holds = _verdict([part.holds for part in parts], most) if seeds >= AT_LEAST else None
@@ -99,7 +99,7 @@ def combined(
 
 
 def _verdict(parts: Sequence[bool | None], most: bool) -> bool | None:
-    """Whether all parts hold, or more than half of them; None if that can't be told."""
+    """Test whether all parts hold, or more than half of them; None if undecided."""
     needed = len(parts) // 2 + 1 if most else len(parts)
     if parts.count(True) >= needed:
         return True

@@ -41,11 +41,12 @@ EXPLORING = {"epsilon": "epsilon"}
 OWN, UCT = "evaluation.csv", "evaluation-uct.csv"
 """Tests of a run, and of UCT over its network."""
 ANIMATED, REST_FRAMES, SECONDS_PER_FRAME = 3, 4, 0.4
-"""Episodes of an animation, how many frames longer each shows its end, and for how long a frame."""
+"""Episodes per animation, extra frames at the end of each episode, and seconds per frame."""
 UCT_BUDGET = 1000  # paper, Fig. 3
 """Simulations of UCT at the scales small and paper."""
 # Medians at the hardest level: Q-learning without search, and training and testing with 10
-# simulations but without amortization (construction.md 14.1 and 14.3, from Bapst et al. 2019).
+# simulations but without amortization (Bapst et al. 2019, Figs. 4 and 5; see
+# docs/experiments/construction.md#published-numbers).
 PUBLISHED = {
     "silhouette": {"q-learning": 6.85, "save-no-amortization": 6.67},
     "connecting": {"q-learning": 2.17, "save-no-amortization": 1.90},
@@ -56,7 +57,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Axes:
-    """Every agent on every task, over seeds `0 … seeds-1`; each is a training run of its own."""
+    """Every agent on every task, over seeds `0 … seeds-1`; each combination is one training run."""
 
     tasks: tuple[str, ...]
     agents: tuple[str, ...]
@@ -92,10 +93,9 @@ class Axes:
 
 
 class Study(NamedTuple):
-    """An experiment of this family: its axes by scale, and the claims of rows at a budget.
+    """An experiment of this family: its axes by scale, and its claims from rows at a budget.
 
-    interactions: it is about rewards over all steps that simulators make. pictures: it shows what
-    is built.
+    interactions: plot rewards over simulator steps. pictures: also draw the structures built.
     """
 
     scales: dict[str, Axes]
@@ -105,7 +105,7 @@ class Study(NamedTuple):
 
 
 def _scales(tasks: tuple[str, ...], agents: tuple[str, ...], tests: int, uct: int) -> Any:
-    """The three scales; `tests` episodes at the paper's."""
+    """Return the axes of the three scales; `tests` is the number of test episodes at 'paper'."""
     return {
         "smoke": Axes(
             ("covering",), agents, seeds=1, episodes=40, test_episodes=4, budget=3, budgets=(0, 3),
@@ -114,7 +114,7 @@ def _scales(tasks: tuple[str, ...], agents: tuple[str, ...], tests: int, uct: in
         "small": Axes(
             tasks, agents, seeds=3, episodes=10_000, test_episodes=200, lanes=128,
             epsilon_episodes=2e3, uct_budget=uct, uct_episodes=50,
-        ),  # β as in the paper: where it changes faster, SAVE learns more slowly
+        ),  # β as in the paper: SAVE learns more slowly if it changes faster
         "paper": Axes(  # paper C.2
             tasks, agents, seeds=10, episodes=1_000_000, test_episodes=tests, uct_budget=uct
         ),
@@ -150,7 +150,7 @@ STUDIES = {
 
 
 def settings(axes: Axes, task: str, agent: str, seed: int) -> Any:
-    """The training settings of one run."""
+    """Return the training settings of one run."""
     from save_rl.training.settings import TrainSettings
 
     return TrainSettings(
@@ -168,10 +168,10 @@ def settings(axes: Axes, task: str, agent: str, seed: int) -> Any:
 def run_rows(
     conditions: Row, budget: int, metrics: Metrics, tests: Tests, interactions: bool = False
 ) -> list[Row]:
-    """Long-form rows of one run: its curves, and its mean test reward at every budget.
+    """Return long-form rows of one run: its curves, and its mean test reward at every budget.
 
-    conditions: experiment, agent, seed and task. budget: of its searches while training.
-    interactions: also say how many steps simulators had made, searches included, and what ε was.
+    conditions: experiment, agent, seed and task. budget: of its searches in training.
+    interactions: add the number of simulator steps, searches included, and the curve of ε.
     """
 
     def row(budget: int, line: dict[str, float], metric: str, value: float) -> Row:
@@ -190,10 +190,10 @@ def run_rows(
 
 
 def make_cells(axes: Axes, out: Path) -> list[Cell]:
-    """All runs and their tests. Seeds outermost: what there is when a reproduction is stopped
-    compares all agents.
+    """Return all runs and their tests, ordered by seed first, so that a reproduction stopped early
+    can still compare all agents.
 
-    UCT bootstraps from the network of a Q-learning run, so its table is beside the run's own.
+    UCT bootstraps from the network of a Q-learning run, so its table is in that run's folder.
     """
     own = Table(OWN, axes.budgets, axes.test_episodes)
     uct = Table(UCT, (axes.uct_budget,), axes.uct_episodes, agent="uct")
@@ -209,15 +209,15 @@ def make_cells(axes: Axes, out: Path) -> list[Cell]:
 
 
 def run_folder(out: Path, task: str, agent: str, seed: int) -> Path:
-    """Where a run is."""
+    """Return the folder of a run."""
     return out / "runs" / task / f"{agent}-{seed}"
 
 
 def pictures(axes: Axes, out: Path, device: str) -> None:
-    """Draw what the first runs build on the hardest level, with the budget of training.
+    """Draw what the seed-0 runs build on the hardest level, with the budget of training.
 
-    `gallery.png` has a row per task and agent, of the same scenes within a task; `TASK.gif` shows
-    how SAVE gets there. Agents that do not search from Q-values are left out.
+    `gallery.png` has a row per task and agent, with the same scenes for all agents of a task;
+    `TASK.gif` animates SAVE's episodes. Agents whose prior is not Qθ are left out.
     """
     from save_rl.envs.construction import Construction
     from save_rl.report.palette import label
@@ -242,7 +242,7 @@ def pictures(axes: Axes, out: Path, device: str) -> None:
 
 
 def _animation(sim: Any, episodes: Sequence[Any]) -> list[np.ndarray]:
-    """Episodes one after the other, block by block; each rests at its end."""
+    """Return the frames of several episodes, block by block, with a pause after each."""
     from save_rl.watch import SKY, all_frames
 
     shown = []
@@ -263,7 +263,7 @@ def run(
     workers: int = -1,
     jobs: int = 1,
 ) -> list[Any]:
-    """Train and test everything of the study `name`, write the files; returns the claims."""
+    """Train and test all runs of the study `name`, and write the files; return the claims."""
     from save_rl.report.claims import write_claims
     from save_rl.report.panels import budget_figure, curve_panels
 
@@ -271,7 +271,7 @@ def run(
     study, places = STUDIES[name], Places(device, workers, jobs)
     axes = replace(study.scales[scale], **overrides)
     if "q-learning" not in axes.agents and "uct_budget" not in overrides:
-        axes = replace(axes, uct_budget=0)  # which needs the network of Q-learning
+        axes = replace(axes, uct_budget=0)  # UCT needs the network of Q-learning
     chosen = begin(name, axes, out, resume, places, axes.tasks)
     started = time.monotonic()
 

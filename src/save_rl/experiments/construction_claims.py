@@ -1,4 +1,4 @@
-"""What the paper says of Construction (section 4.2, C.3), tested on measured rows."""
+"""The paper's claims about Construction (section 4.2, C.3), tested on measured rows."""
 
 from collections.abc import Sequence
 
@@ -19,14 +19,14 @@ from save_rl.report.results import Row, column, seed_curves, select, values
 from save_rl.report.statistics import too_few
 
 LITTLE = 0.25  # "small gains": at most this share of the reward without search
-EXPLORED = 0.05  # ε from which on training rewards are those of the agent
+EXPLORED = 0.05  # at this ε and below, training rewards reflect the agent, not exploration
 _PAPER_BUDGET = 10
 _FIGURE, _ABLATIONS = "section 4.2, Fig. 3a-c", "section 4.2, C.3, Fig. 3d"
 _EXPLORATION, _EFFICIENCY = "Fig. C.3", "C.4, Fig. C.4"
 
 
 def little_gain(before: Sample, after: Sample) -> Part:
-    """Whether search adds little: the median over seeds of what each of them gains."""
+    """Test whether search adds little, by the median over seeds of the gain of each."""
     text, seeds = f"{before}, {after}", min(len(before.rewards), len(after.rewards))
     if too_few(before.rewards, after.rewards, at_least=AT_LEAST):
         return Part(text, seeds, None)
@@ -39,13 +39,13 @@ def little_gain(before: Sample, after: Sample) -> Part:
 
 
 def trained(episodes: int, budget: int) -> str:
-    """How far training has come, next to the paper's; `budget` is that of searches in training."""
+    """Return a sentence on the length of training and its search budget, next to the paper's."""
     other = f" Budget {budget}; the paper's is {_PAPER_BUDGET}." * (budget != _PAPER_BUDGET)
     return f"At {episodes:,} episodes of the paper's 1e6.{other}"
 
 
 class _Task:
-    """What was measured on one task, and claims about it."""
+    """The measurements on one task, and claims about it."""
 
     def __init__(self, rows: Sequence[Row], task: str, budget: int):
         self.task, self.budget = task, budget
@@ -54,26 +54,26 @@ class _Task:
         self._episodes = int(column(self._rows, "episodes").min())
 
     def at(self, agent: str, budget: int | None = None) -> Sample:
-        """The agent at a budget, by default that of training."""
+        """Return the agent's rewards at a budget, by default that of training."""
         budget = self.budget if budget is None else budget
         rewards = values(self._rows, agent=agent, budget=budget)
         return Sample(f"{label(agent)} at {budget}", rewards)
 
     def others(self) -> list[str]:
-        """The agents beside SAVE, in the order in which they were measured."""
+        """Return the agents other than SAVE and UCT, in the order of the rows."""
         agents = dict.fromkeys(str(row["agent"]) for row in self._rows)
         return [agent for agent in agents if agent not in ("save", "uct")]
 
     def uct(self) -> Sample:
-        """UCT at its own budget."""
+        """Return UCT's rewards at its own budget."""
         rows = select(self._rows, agent="uct")
         budget = f" at {rows[0]['budget']}" if rows else ""
         return Sample(label("uct") + budget, values(rows))
 
     def at_equal_interactions(self, metric: str, *agents: str) -> list[Sample]:
-        """A curve of each agent, at the most steps of simulators that every seed has reached.
+        """Return each agent's metric at the most simulator steps that every seed has reached.
 
-        A seed whose curve begins later has no value there.
+        A seed whose curve starts later is left out.
         """
         rows = [select(self._curves, metric=metric, agent=agent) for agent in agents]
         curves = [seed_curves(of_agent, "interactions") for of_agent in rows]
@@ -89,7 +89,7 @@ class _Task:
     def claim(
         self, id: str, claim: str, where: str, parts: Sequence[Part], note: str = ""
     ) -> Claim:
-        """A claim about this task, as `combined` makes it."""
+        """Return a claim about this task, made by `combined`."""
         return combined(
             f"{id}-{self.task}", f"{self.task}: {claim}", where, parts, note=note,
             scale=trained(self._episodes, self.budget),
@@ -102,7 +102,7 @@ def _tasks(rows: Sequence[Row], budget: int) -> list[_Task]:
 
 
 def construction_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
-    """The claims of Figure 3a-c and its text, per task; `budget` is that of training."""
+    """Return the claims of Figure 3a-c and its text, per task; `budget` is that of training."""
     claims = []
     for task in _tasks(rows, budget):
         save, plain = task.at("save"), task.at("save-no-amortization")
@@ -138,7 +138,8 @@ def construction_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
 
 
 def ablation_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
-    """The claims of Figure 3d and its text, per task; `budget` is that of training and of tests."""
+    """Return the claims of Figure 3d and its text, per task; `budget` is that of training and
+    tests."""
     claims = []
     for task in _tasks(rows, budget):
         save = task.at("save")
@@ -167,7 +168,7 @@ def ablation_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
 
 
 def exploration_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
-    """The claim of Figure C.3, per task; `budget` is that of training and of tests."""
+    """Return the claim of Figure C.3, per task; `budget` is that of training and tests."""
     return [
         task.claim(
             "epsilon-greedy-is-best", "ε-greedy exploration is above each of the others",
@@ -179,11 +180,11 @@ def exploration_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
 
 
 def efficiency_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
-    """The claim of Figure C.4, per task; `budget` is that of training.
+    """Return the claim of Figure C.4, per task; `budget` is that of training.
 
-    Of two agents that trained for as many episodes, the one that searches has made more steps. They
-    are compared where the other one ends. While SAVE still explores there, being below Q-learning
-    tells nothing.
+    With equal numbers of episodes, the agent that searches has taken more simulator steps, so the
+    two are compared at the last step of the other. If SAVE still explores there, being below
+    Q-learning is undecided.
     """
     claims = []
     for task in _tasks(rows, budget):

@@ -1,4 +1,4 @@
-"""A minute of SAVE: three agents learn Tightrope, a table and a picture say how it went."""
+"""A one-minute demo of SAVE: three agents learn Tightrope; a table and a figure show the result."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ _MARKER = "demo.txt"
 def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, Any]:
     """Train, test at several budgets, print the table and write `curve.png`.
 
-    The folder of an earlier demo is replaced.
+    Replaces the folder of an earlier demo.
     """
     from rich.console import Console
 
@@ -35,7 +35,7 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
     write_atomically(marker, "This folder is replaced by the next demo.\n")
     console.print(
         "Tightrope: 11 states, 100 actions each, 95 of them fatal; reward 1 only at the goal.\n"
-        f"Three agents learn it for {episodes:,} episodes with at most 10 simulations a step."
+        f"Three agents train for {episodes:,} episodes with at most 10 simulations per step."
     )
     curves, table = {}, {}
     for agent in AGENTS:

@@ -1,4 +1,4 @@
-"""The folder of a reproduction: its settings, and what makes it safe to go on after a stop."""
+"""The folder of a reproduction: its settings, the checks before a resume, and its provenance."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from save_rl.report.files import is_empty, write_atomically
 
 
 def check_scale(scale: str) -> None:
-    """Refuse a scale that does not exist."""
+    """Raise an error for an unknown scale."""
     require(scale in SCALES, "--scale", repr(scale), "'smoke', 'small' or 'paper'")
 
 
 def open_folder(out: Path, experiment: str, axes: Any, resume: bool) -> None:
     """Prepare the folder of an experiment with these axes (a dataclass).
 
-    A folder that holds another experiment, or other axes, is refused.
+    Raises an error if the folder holds another experiment or other axes.
     """
     settings = json.loads(json.dumps({"experiment": experiment, "axes": asdict(axes)}))
     path = out / "experiment.json"
@@ -50,7 +50,7 @@ def open_folder(out: Path, experiment: str, axes: Any, resume: bool) -> None:
 
 
 def write_provenance(out: Path, command: str, device: str, started: float) -> None:
-    """Write `provenance.json`: command, hardware and wall time of the sitting that ended it."""
+    """Write `provenance.json`: command, hardware and wall time of the last, completing session."""
     facts = {
         "command": command,
         "device": device,

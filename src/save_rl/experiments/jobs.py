@@ -1,4 +1,4 @@
-"""Cells of an experiment trained and tested several at a time, each by a fresh process."""
+"""Training and testing several cells of an experiment at a time, each in its own process."""
 
 import csv
 import json
@@ -30,13 +30,13 @@ _JOB = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from save_rl.experiments.jobs import job; job(int(sys.argv[2]), sys.argv[3])"
 )
-_LOG, _OPEN_LOG = "job.log", "job.log.tmp"  # new runs are made where there are .tmp files alone
-_SAYS = "save-rl: "  # how the line of a log begins that says why the job ended
+_LOG, _OPEN_LOG = "job.log", "job.log.tmp"  # a new run accepts a folder with only .tmp files
+_SAYS = "save-rl: "  # prefix of the log line that says why the job ended
 _LOOK_SECONDS, _STATUS_SECONDS = 0.2, 30.0
 
 
 def job(parent: int, task: str) -> None:
-    """The whole life of a process that trains and tests a cell.
+    """Train and test a cell: the main function of a job's process.
 
     task: JSON, the arguments of `train_and_test`.
     """
@@ -65,10 +65,10 @@ def run_jobs(
     out: Path,
     places: Places,
 ) -> None:
-    """Have several cells at a time trained and tested, each by a fresh process.
+    """Train and test several cells at a time, each in its own process.
 
-    keep: is given the number of a cell, and what it has left. A job ends with the thread that
-    started it, so they are all started, and waited for, in this one.
+    keep: called with the index and the results of each finished cell. A job dies with the thread
+    that started it, so this thread starts all jobs and waits for them.
     """
     from save_rl.training.interrupt import StopOnSignal
 
@@ -90,7 +90,7 @@ def run_jobs(
                     stopping = True
                     waiting.clear()
                     for process, _ in running.values():
-                        process.terminate()  # training saves itself and ends
+                        process.terminate()  # training writes a checkpoint and ends
                 while waiting and len(running) < jobs:
                     number = waiting.popleft()
                     _say(f"{labels[number]}: begins")
@@ -130,7 +130,7 @@ def run_jobs(
 
 
 def _start_job(cell: Cell, label: str, device: str, workers: int) -> subprocess.Popen[bytes]:
-    """A process of its own for a cell. Ctrl-C does not reach it, for its group is its own too."""
+    """Start the process of a cell, in its own process group, so that Ctrl-C does not reach it."""
     cell.folder.mkdir(parents=True, exist_ok=True)
     path = json.dumps([folder for folder in sys.path if isinstance(folder, str)])
     plain = cell._replace(folder=str(cell.folder), settings=asdict(cell.settings))
@@ -143,13 +143,13 @@ def _start_job(cell: Cell, label: str, device: str, workers: int) -> subprocess.
 
 
 def _close_log(cell: Cell) -> Path:
-    """Give the log of a job that has ended its name; before there is a run it keeps the old one."""
+    """Rename the log of an ended job to its final name, if the job created a run; return it."""
     log = cell.folder / _OPEN_LOG
     return log.replace(cell.folder / _LOG) if (cell.folder / "config.json").exists() else log
 
 
 def _why(code: int, log: Path) -> str:
-    """Why a job ended with this code."""
+    """Return the reason why a job ended with this code."""
     if code < 0:
         return f"it was ended by {signal.Signals(-code).name}"
     said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(_SAYS)]
@@ -157,7 +157,7 @@ def _why(code: int, log: Path) -> str:
 
 
 def _reached(cell: Cell) -> str:
-    """How far a cell has come, from its metrics, which may just be written."""
+    """Return the progress of a cell from its metrics, which a job may be writing."""
     try:
         lines = (cell.folder / "metrics.csv").read_text().splitlines(keepends=True)
     except FileNotFoundError:

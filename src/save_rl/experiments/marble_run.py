@@ -32,7 +32,7 @@ LEVELS = tuple(range(7))
 
 @dataclass(frozen=True)
 class Axes:
-    """Every agent at every cost of glue, over seeds `0 … seeds-1`; each is a run of its own."""
+    """Every agent at every glue cost, over seeds `0 … seeds-1`; each combination is one run."""
 
     seeds: int
     episodes: int
@@ -59,7 +59,7 @@ class Axes:
             settings(self, self.costs[0], agent, 0).check()
 
     def test_budgets(self, agent: str) -> tuple[int, ...]:
-        """Budgets of tests: that of training, and where it is 0 also that of the others."""
+        """Return the test budgets: the agent's training budget and, if that is 0, the others'."""
         return tuple(dict.fromkeys((training_budget(agent, self.budget), self.budget)))
 
 
@@ -76,7 +76,7 @@ SCALES = {
 
 
 def settings(axes: Axes, cost: float, agent: str, seed: int) -> Any:
-    """The training settings of one run; the curriculum of marble-run is adaptive."""
+    """Return the training settings of one run; the curriculum of marble-run is adaptive."""
     from save_rl.training.settings import TrainSettings
 
     return TrainSettings(
@@ -93,9 +93,9 @@ def settings(axes: Axes, cost: float, agent: str, seed: int) -> Any:
 
 
 def run_rows(conditions: Row, budget: int, metrics: Metrics, tests: dict[int, Tests]) -> list[Row]:
-    """Long-form rows of one run: its tests by level and budget, its rise and its learning curve.
+    """Return long-form rows of one run: tests by level and budget, levels reached, learning curve.
 
-    conditions: experiment, agent, seed and cost. budget: of its searches while training.
+    conditions: experiment, agent, seed and cost. budget: of its searches in training.
     """
 
     def row(level: int | None, budget: int, episodes: float, metric: str, value: float) -> Row:
@@ -126,7 +126,7 @@ def run_rows(conditions: Row, budget: int, metrics: Metrics, tests: dict[int, Te
 def gallery(
     runs: Sequence[tuple[float, Path]], out: Path, level: int, budget: int, device: str
 ) -> None:
-    """Draw what runs build on the same scenes of a level: a row of pictures per cost of glue.
+    """Draw what runs build on the same scenes of a level: a row of pictures per glue cost.
 
     runs: costs and folders.
     """
@@ -150,8 +150,8 @@ def gallery(
 
 
 def make_cells(axes: Axes, out: Path) -> list[Cell]:
-    """All runs and their tests. Seeds outermost: what there is when a reproduction is stopped
-    compares all agents."""
+    """Return all runs and their tests, ordered by seed first, so that a reproduction stopped early
+    can still compare all agents."""
     from save_rl.evaluation import level_table
 
     return [
@@ -169,7 +169,7 @@ def make_cells(axes: Axes, out: Path) -> list[Cell]:
 
 
 def run_folder(out: Path, cost: float, agent: str, seed: int) -> Path:
-    """Where a run is."""
+    """Return the folder of a run."""
     return out / "runs" / f"cost-{cost:g}" / f"{agent}-{seed}"
 
 
@@ -183,7 +183,7 @@ def run(
     workers: int = -1,
     jobs: int = 1,
 ) -> list[Any]:
-    """Train and test everything, write the files; returns the claims."""
+    """Train and test all runs, and write the files; return the claims."""
     from save_rl.report.claims import write_claims
     from save_rl.report.panels import curve_panels, level_figure, progress_figure
     from save_rl.report.results import column, select

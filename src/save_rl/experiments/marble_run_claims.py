@@ -1,4 +1,4 @@
-"""What the paper says of Marble Run (section 4.3, D.7), tested on measured rows."""
+"""The paper's claims about Marble Run (section 4.3, D.7), tested on measured rows."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,20 @@ from save_rl.report.palette import label
 from save_rl.report.results import Row, column, select, values
 
 NEVER = {0.0: 6, 0.04: 5}
-"""By cost of glue, the level that the paper's Q-learning never makes it to."""
+"""By glue cost, the level that the paper's Q-learning never reaches."""
 _PAPER_EPISODES = 1_000_000
 _OURS = "Physics and preset are this project's."
 
 
 def main_rows(rows: Sequence[Row]) -> list[Row]:
-    """The tests that compare agents: those that search in training at its budget, others at 0."""
+    """Return the tests that compare agents, each at its training budget (0 without search)."""
     budgets = {row["agent"]: row["budget"] for row in select(rows, metric="final_level")}
     tests = select(rows, metric="test_reward")
     return [row for row in tests if row["budget"] == budgets[row["agent"]]]
 
 
 def _never(level: int, other: Sample, save: Sample, episodes: int) -> Part:
-    """Whether no seed of `other` reached a level, where training was long enough to tell."""
+    """Test that no seed of `other` reached a level; undecided if training was too short."""
     text, seeds = f"{other}, {save}", len(other.rewards)
     if seeds < AT_LEAST:
         return Part(text, seeds, None)
@@ -34,7 +34,7 @@ def _never(level: int, other: Sample, save: Sample, episodes: int) -> Part:
 
 
 def marble_run_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
-    """The claims of Figure 4 and D.2, D.3, per cost of glue; `budget` is that of training."""
+    """Return the claims of Figures 4, D.2 and D.3 per glue cost; `budget` is that of training."""
     claims = []
     tests, ends = main_rows(rows), select(rows, metric="final_level")
     for cost in dict.fromkeys(column(ends, "sticky_cost").tolist()):

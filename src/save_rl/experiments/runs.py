@@ -1,4 +1,4 @@
-"""Experiments that are made of training runs: what all of them check, train, test and read."""
+"""Experiments made of training runs: their common checks, training, tests and results."""
 
 import csv
 import os
@@ -20,14 +20,14 @@ Metrics = list[dict[str, float]]
 Tests = dict[int, np.ndarray]
 """Returns of test episodes by budget."""
 Found = tuple[Metrics, dict[str, Tests]]
-"""What a cell has left: its metrics, and its tests by the names of their tables."""
+"""The results of a cell: its metrics, and its tests by the names of their tables."""
 _Point = TypeVar("_Point", bound=tuple[Any, ...])
 
 
 class Table(NamedTuple):
-    """A file of tests in the folder of a run: so many episodes at every budget.
+    """A file of test results in a run's folder: `episodes` test episodes at each budget.
 
-    agent: who searches over the run's network, if not its own. level: default the hardest.
+    agent: that searches with the run's network, if not the run's own. level: default the hardest.
     """
 
     name: str
@@ -40,8 +40,7 @@ class Table(NamedTuple):
 class Cell(NamedTuple):
     """A training run of an experiment, and its tests.
 
-    name: for people. settings: `TrainSettings`. tables: where they have levels, they differ in
-    nothing else.
+    name: for display. settings: `TrainSettings`. tables: those with levels differ only in level.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Cell(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where cells are run. workers: processes for simulators. jobs: cells at a time."""
+    """Resources for running cells. workers: processes for simulators. jobs: cells at a time."""
 
     device: str
     workers: int = -1
@@ -59,7 +58,7 @@ class Places(NamedTuple):
 
 
 def check_choices(axes: Any, names: Iterable[str]) -> None:
-    """Refuse axes (a dataclass) without a value, or with one twice."""
+    """Raise an error for axes (a dataclass) that have no value, or duplicates."""
     for name in names:
         given = getattr(axes, name)
         require(len(given) > 0, f"--{name}", "()", "at least one value")
@@ -67,7 +66,7 @@ def check_choices(axes: Any, names: Iterable[str]) -> None:
 
 
 def check_agents(agents: Sequence[str], hint: str = "", *, frames: bool = False) -> None:
-    """Refuse agents that do not learn, and those for frames; or, of these, all others."""
+    """Raise an error for agents that do not learn, or that need frames (`frames`: that do not)."""
     kind = "agents that learn from frames" if frames else "agents that need no frames to see"
     for agent in agents:
         row = get_agent(agent, "--agents")
@@ -78,7 +77,7 @@ def check_agents(agents: Sequence[str], hint: str = "", *, frames: bool = False)
 def begin(
     name: str, axes: Any, out: Path, resume: bool, places: Places, envs: Iterable[str]
 ) -> Any:
-    """Refuse what can't be done, then prepare the folder; returns the JAX device."""
+    """Check everything, then prepare the folder; return the JAX device."""
     from save_rl.envs import make
     from save_rl.training.devices import select_device
 
@@ -87,8 +86,8 @@ def begin(
     require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
     require(jobs >= 1, "--jobs", jobs, "at least 1")
     for env in envs:
-        make(env)  # refuses at once where the physics engine is not installed
-    if jobs > 1:  # this process and its jobs share a GPU: each takes what it needs
+        make(env)  # fails early if the physics engine is not installed
+    if jobs > 1:  # jobs share the GPU, so none may preallocate its memory
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     chosen = select_device(device)
     open_folder(out, name, axes, resume)
@@ -96,12 +95,12 @@ def begin(
 
 
 def training_budget(agent: str, budget: int) -> int:
-    """Simulations per decision while an agent trains: 0 for one that trains without search."""
+    """Return the simulations per decision in training: 0 if the agent trains without search."""
     return budget if get_agent(agent).search is not None else 0
 
 
 def read_tests(path: Path, budgets: Sequence[int], episodes: int) -> Tests | None:
-    """Returns by budget from an `evaluation.csv`; None unless it is there with just these."""
+    """Read returns by budget from an `evaluation.csv`; None unless it has exactly these."""
     if not path.exists():
         return None
     found: dict[int, list[float]] = {}
@@ -115,7 +114,7 @@ def read_tests(path: Path, budgets: Sequence[int], episodes: int) -> Tests | Non
 
 
 def thin(points: Iterable[_Point], most: int = CURVE_POINTS) -> list[_Point]:
-    """At most so many of the points (episodes, …), evenly over log episodes; ends are kept."""
+    """Return at most `most` points (episodes, …), evenly over log episodes, with both ends."""
     points = [point for point in points if point[0] > 0]
     if len(points) <= most:
         return points
@@ -126,7 +125,7 @@ def thin(points: Iterable[_Point], most: int = CURVE_POINTS) -> list[_Point]:
 
 
 def build(folder: Path, sim: Any, budget: int, device: str) -> list[Any]:
-    """What a run builds on the scenes 0 … 5 of a simulator: episodes, of `players`."""
+    """Play a run's agent on scenes 0 … 5 of a simulator; return `players` episodes."""
     from save_rl.evaluation import trained_player
     from save_rl.players import play
 
@@ -140,9 +139,9 @@ def run_cells(
     out: Path,
     places: Places,
 ) -> list[Row]:
-    """Train and test all cells; returns their rows, and keeps them in `results.csv`.
+    """Train and test all cells; return their rows, and write them to `results.csv`.
 
-    They are in the order of the cells, whatever the order in which these end.
+    Rows are in the order of the cells, whichever finishes first.
     """
     rows: dict[int, list[Row]] = {}
 
@@ -165,7 +164,7 @@ def run_cells(
 
 
 def read_cell(cell: Cell) -> Found | None:
-    """What a cell has left; None unless it is trained and tested."""
+    """Return the results of a cell; None unless it is trained and tested."""
     metrics = _trained(cell)
     tests = {table.name: _read_table(cell, table) for table in cell.tables}
     found = {name: returns for name, returns in tests.items() if returns is not None}
@@ -173,14 +172,14 @@ def read_cell(cell: Cell) -> Found | None:
 
 
 def is_over(settings: Any, line: Mapping[str, float]) -> bool:
-    """Whether a run of these settings ends with this line of metrics."""
+    """Test whether this line of metrics is the last of a run with these settings."""
     if settings.steps > 0 and line["env_steps"] >= settings.steps:
         return True
     return line["episodes"] >= settings.episodes
 
 
 def _trained(cell: Cell) -> Metrics:
-    """The metrics of a run that has come to its end, nothing of another."""
+    """Return the metrics of a finished run; empty if it is unfinished."""
     from save_rl.training.run_directory import RunDirectory
 
     if not all((cell.folder / name).exists() for name in ("config.json", "metrics.csv")):
@@ -194,7 +193,7 @@ def _read_table(cell: Cell, table: Table) -> Tests | None:
 
 
 def train_and_test(cell: Cell, label: str, device: str, workers: int) -> Found:
-    """Train a cell, going on if it has begun, and make the tables that are missing."""
+    """Train a cell, resuming if it was started, and run the missing tests."""
     from save_rl.evaluation import evaluate, evaluate_levels
     from save_rl.training.loop import train
 
@@ -203,7 +202,7 @@ def train_and_test(cell: Cell, label: str, device: str, workers: int) -> Found:
     folder, places = cell.folder, {"device": device, "workers": workers}
     if not _trained(cell):
         for table in cell.tables:
-            (folder / table.name).unlink(missing_ok=True)  # of a run that had not ended
+            (folder / table.name).unlink(missing_ok=True)  # tested before training ended
     begun = (folder / "config.json").exists()
     train(cell.settings, folder, resume=begun, label=label, **places)
     missing = [table for table in cell.tables if _read_table(cell, table) is None]

@@ -1,4 +1,4 @@
-"""What the paper says of Tightrope (section 4.1, B.2, B.3), tested on measured rows."""
+"""The paper's claims about Tightrope (section 4.1, B.2, B.3), tested on measured rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,9 +25,9 @@ def _all_greater(
     names: tuple[str, str],
     note: str = "",
 ) -> Claim:
-    """A claim that the first sample is larger in every one of several settings.
+    """Return the claim that the first sample is larger in every one of several settings.
 
-    Holds when it is at 5 % in each of them; `p_value` is the largest of them.
+    It holds if each setting is significant at 5 %; `p_value` is the largest of theirs.
     """
     pairs = [(setting, a, b) for setting, a, b in pairs if len(a) and len(b)]
     seeds = min((min(len(a), len(b)) for _, a, b in pairs), default=0)
@@ -46,7 +46,7 @@ def _too_few(seeds: int) -> str:
 
 
 def _medians(rows: Sequence[Row], agent: str, reward: str) -> tuple[dict[str, float], int]:
-    """Median test reward of every setting of an agent, and the seeds behind each."""
+    """Return the median test reward of every setting of an agent, and the seeds of each."""
     medians, seeds = {}, 0
     for terminal in _present(rows, "terminal"):
         for budget in _present(rows, "budget"):
@@ -60,7 +60,7 @@ def _medians(rows: Sequence[Row], agent: str, reward: str) -> tuple[dict[str, fl
 def _solves(
     id: str, claim: str, medians: dict[str, float], seeds: int, enough: Callable[[int, int], bool]
 ) -> Claim:
-    """A claim about how many settings have a median of at least SOLVED."""
+    """Return a claim about the number of settings with a median of at least SOLVED."""
     failed = [f"{name}: {value:.2f}" for name, value in medians.items() if value < SOLVED]
     solved = len(medians) - len(failed)
     measured = f"{solved} of {len(medians)} settings have a median of at least {SOLVED}"
@@ -93,7 +93,7 @@ def _known_number(rows: Sequence[Row], agent: str, expected: float) -> Claim:
 
 
 def tabular_claims(rows: Sequence[Row]) -> list[Claim]:
-    """The claims that Figure 2a-c and its text make."""
+    """Return the claims of Figure 2a-c and its text."""
 
     def get(agent: str, reward: str, terminal: float, budget: int) -> np.ndarray:
         return values(rows, agent=agent, reward=reward, terminal=terminal, budget=budget)
@@ -178,7 +178,7 @@ def tabular_claims(rows: Sequence[Row]) -> list[Claim]:
 
 
 def _search_hardly_helps(rows: Sequence[Row], lowest: int, highest: int) -> Claim:
-    """Q-learning at the largest test budget against the smallest, where that left room."""
+    """Compare Q-learning at the largest and smallest test budget, in settings it does not solve."""
     id, claim = "search-hardly-helps-q-learning", "search at test time hardly improves Q-learning"
     gains, seeds = {}, 0
     for reward in _present(rows, "reward"):
@@ -198,7 +198,7 @@ def _search_hardly_helps(rows: Sequence[Row], lowest: int, highest: int) -> Clai
 
 
 def network_claims(rows: Sequence[Row]) -> list[Claim]:
-    """The claims that Figure 2d and its text make."""
+    """Return the claims of Figure 2d and its text."""
     where = "section 4.1, Fig. 2d"
 
     def get(agent: str, metric: str) -> np.ndarray:
@@ -210,7 +210,7 @@ def network_claims(rows: Sequence[Row]) -> list[Claim]:
     final_rows = select(rows, metric="final_test_reward")
 
     def solves(id: str, claim: str, where: str, agent: str) -> Claim:
-        """Whether the median seed solves it; undecided if it might yet, with more episodes."""
+        """Test whether the median seed solves it; undecided if trained for less than the paper."""
         sample, seeds = final[agent], len(final[agent])
         if not seeds:
             return Claim(id, claim, where, "not measured", None, 0, None, _too_few(0))
@@ -225,7 +225,7 @@ def network_claims(rows: Sequence[Row]) -> list[Claim]:
         return Claim(id, claim, where, measured, holds, seeds, None, note)
 
     def to_solve(agent: str) -> np.ndarray:
-        """Episodes until solved; a seed that never was ranks behind all that were."""
+        """Return the episodes until solved; a seed that never solves it ranks last."""
         solved = {row["seed"]: row["value"] for row in select(
             rows, agent=agent, metric="episodes_to_solve")}  # fmt: skip
         never = {row["seed"]: 10 * int(str(row["episodes"])) for row in select(

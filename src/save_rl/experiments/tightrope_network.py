@@ -18,7 +18,7 @@ SOLVED = 0.95
 
 @dataclass(frozen=True)
 class Axes:
-    """The agents, and how long they train on which Tightrope."""
+    """The agents, the length of training and the version of Tightrope."""
 
     agents: tuple[str, ...]
     seeds: int
@@ -46,7 +46,7 @@ SCALES = {
 
 
 def settings(axes: Axes, agent: str) -> Any:
-    """The training settings of one agent."""
+    """Return the training settings of one agent."""
     from save_rl.training.settings import TrainSettings
 
     require(axes.seeds >= 1, "--seeds", axes.seeds, "at least 1")
@@ -64,7 +64,7 @@ def settings(axes: Axes, agent: str) -> Any:
 
 
 def curve_rows(agent: str, budget: int, metrics: list[dict[str, float]]) -> list[dict[str, Any]]:
-    """Long-form rows of one agent: its curve, and what the curve comes to per seed."""
+    """Return long-form rows of one agent: its curve, and a summary of the curve per seed."""
     rows: list[dict[str, Any]] = []
 
     def add(seed: int, episodes: int, metric: str, value: float) -> None:
@@ -93,7 +93,7 @@ def curve_rows(agent: str, budget: int, metrics: list[dict[str, float]]) -> list
 def run(
     scale: str, overrides: dict[str, Any], out: Path, resume: bool, command: str, device: str
 ) -> list[Any]:
-    """Train the agents one after the other and write the files; returns the claims."""
+    """Train the agents one after the other and write the files; return the claims."""
     from save_rl.experiments.tightrope_claims import network_claims
     from save_rl.report.claims import write_claims
     from save_rl.report.plots import learning_curves

@@ -57,7 +57,7 @@ SCALES = {
 
 
 class Cell(NamedTuple):
-    """One number of the grid."""
+    """One run of the grid, which gives one number."""
 
     agent: str
     seed: int
@@ -67,21 +67,21 @@ class Cell(NamedTuple):
 
 
 def cells(axes: Axes) -> Iterator[Cell]:
-    """All cells, seeds together."""
+    """Yield all cells; the seeds of a setting follow one another."""
     grid = product(axes.reward, axes.terminal, axes.budgets, axes.agents, range(axes.seeds))
     for reward, terminal, budget, agent, seed in grid:
         yield Cell(agent, seed, reward, terminal, budget)
 
 
 def run_cell(cell: Cell, episodes: int) -> float:
-    """Mean test reward of one agent, trained on the Tightrope that its seed draws."""
+    """Train one agent on its seed's Tightrope; return its mean test reward."""
     import numpy as np
 
     from save_rl.envs.tightrope import tightrope_simulator
     from save_rl.training.tabular import TabularSettings, train_and_test
 
     env = tightrope_simulator(cell.seed, reward=cell.reward, terminal=cell.terminal)
-    # The environment belongs to the seed; chance while learning and testing to the cell.
+    # The seed determines the environment; the cell determines the randomness of training and tests.
     stream = np.random.SeedSequence([cell.seed, zlib.crc32(repr(cell).encode())])
     rewards = train_and_test(
         get_agent(cell.agent), env, cell.budget, int(stream.generate_state(1)[0] >> 1),
@@ -95,7 +95,7 @@ def _row(cell: Cell, value: float) -> dict[str, Any]:
 
 
 def run(scale: str, overrides: dict[str, Any], out: Path, resume: bool, command: str) -> list[Any]:
-    """Run the grid and write its files; returns the claims."""
+    """Run the grid and write its files; return the claims."""
 
     from save_rl.experiments.tightrope_claims import tabular_claims
     from save_rl.report.claims import write_claims

@@ -1,7 +1,7 @@
-"""A ring of transitions in NumPy arrays, for simulators that live on the host.
+"""A ring buffer of transitions in NumPy arrays, for simulators on the host.
 
-It holds exactly the newest `capacity` transitions. Q_MCTS and masks are as wide as the simulator's
-actions; where a state allows fewer, Q_MCTS is -inf and the mask false.
+It holds exactly the newest `capacity` transitions. Q_MCTS and masks have one entry per action of
+the simulator; for an action that a state does not allow, Q_MCTS is -inf and the mask false.
 """
 
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ from save_rl.learning.replay import Transition
 
 
 class HostReplay(NamedTuple):
-    """Transitions `[capacity, ...]` and the returns of the episodes they belong to.
+    """Transitions `[capacity, ...]` and the returns of their episodes.
 
-    lane: which lane a transition came from, -1 if its episode was abandoned. returns: discounted
-    rewards from the transition to the end of its episode, so far. weight: γ^k for the next reward.
-    unfinished: the episode still goes on. added: `[]` transitions so far.
+    lane: the lane of a transition, -1 if its episode was abandoned. returns: discounted rewards
+    from the transition to the end of its episode, so far. weight: γ^k for the next reward.
+    unfinished: the episode is still running. added: `[]` transitions so far.
     """
 
     data: Transition
@@ -29,7 +29,7 @@ class HostReplay(NamedTuple):
 
 
 def empty(example: Transition, capacity: int) -> HostReplay:
-    """Room for `capacity` transitions like those of `example` `[lanes, ...]`."""
+    """Allocate room for `capacity` transitions like those of `example` `[lanes, ...]`."""
     data = jax.tree.map(lambda x: np.zeros((capacity, *x.shape[1:]), x.dtype), example)
     zeros = np.zeros(capacity, np.float32)
     return HostReplay(
@@ -53,9 +53,9 @@ def add(
 ) -> None:
     """Write the transitions of a lock-step, `[lanes, ...]`.
 
-    moved: `[lanes]`, lanes that made a step; what the others did before is abandoned. over: the
-    episode ends with this transition. track: keep returns up to date. first: number of the first of
-    these lanes, where there are others.
+    moved: `[lanes]`, true for lanes that stepped; the episodes of the others are abandoned. over:
+    the episode ends with this transition. track: update returns. first: index of the first of
+    these lanes, if the replay serves others too.
     """
     lanes = np.flatnonzero(moved)
     capacity = len(replay.lane)
@@ -85,13 +85,13 @@ def add(
 
 
 def draw(replay: HostReplay, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Slots `[*shape]` of transitions, each as likely as any other."""
+    """Sample slots `[*shape]` of transitions, uniformly."""
     capacity = len(replay.lane)
     age = rng.integers(min(int(replay.added), capacity), size=shape)
     return (int(replay.added) - 1 - age) % capacity
 
 
 def take(replay: HostReplay, slots: np.ndarray) -> tuple[Transition, Any, Any]:
-    """Transitions `[*slots, ...]`, their returns and whether their episode is finished."""
+    """Return transitions `[*slots, ...]`, their returns, and flags of finished episodes."""
     data = jax.tree.map(lambda ring: ring[slots], replay.data)
     return data, replay.returns[slots], ~replay.unfinished[slots]

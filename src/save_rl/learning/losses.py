@@ -11,28 +11,28 @@ from jaxtyping import Array, Float, Int
 def td_target(
     reward: Float[Array, ""], discount: Float[Array, ""], next_q: Float[Array, " A"]
 ) -> Float[Array, ""]:
-    """`r + γ max_a Q_target(s', a)`; the discount is 0 after a terminal step."""
+    """Return `r + γ max_a Q_target(s', a)`; the discount is 0 after a terminal step."""
     return reward + discount * jnp.max(jnp.where(discount > 0, next_q, 0.0))
 
 
 def td_loss(
     q: Float[Array, " A"], action: Int[Array, ""], target: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """L_Q of 1-step Q-learning, `½ (target - Qθ(s, a))²`."""
+    """Return L_Q of 1-step Q-learning, `½ (target - Qθ(s, a))²`."""
     return 0.5 * jnp.square(jax.lax.stop_gradient(target) - q[action])
 
 
 def return_loss(value: Float[Array, ""], monte_carlo_return: Float[Array, ""]) -> Float[Array, ""]:
-    """L_Q of PUCT (paper A.3), `½ (Vθ(s) - R)²`.
+    """Return L_Q of PUCT (paper A.3), `½ (Vθ(s) - R)²`.
 
-    The paper prints the norm of the difference; squared, its minimum is the mean return that the
-    search needs rather than the median.
+    The paper prints the norm of the difference; the square is minimised by the mean return, which
+    the search needs, rather than by the median.
     """
     return 0.5 * jnp.square(monte_carlo_return - value)
 
 
 def cross_entropy(logits: Float[Array, " A"], target: Float[Array, " A"]) -> Float[Array, ""]:
-    """`-Σ_a p(a) log softmax(logits)(a)` over unmasked actions; `target` p is a constant `[A]`."""
+    """Return `-Σ_a p(a) log softmax(logits)(a)` over unmasked actions; `target` p is constant."""
     valid = logits > -jnp.inf
     log_p = jax.nn.log_softmax(logits)
     return -jnp.sum(jnp.where(valid, jax.lax.stop_gradient(target) * log_p, 0.0))
@@ -41,20 +41,20 @@ def cross_entropy(logits: Float[Array, " A"], target: Float[Array, " A"]) -> Flo
 def amortization_loss(
     q: Float[Array, " A"], q_mcts: Float[Array, " A"], temperature: float | Float[Array, ""] = 1.0
 ) -> Float[Array, ""]:
-    """L_A (paper, section 3.3): cross-entropy between softmax(Q_MCTS/τ) and softmax(Qθ/τ)."""
+    """Return L_A (paper, section 3.3), the cross-entropy of softmax(Q_MCTS/τ) and softmax(Qθ/τ)."""
     target = jax.nn.softmax(jnp.where(q > -jnp.inf, q_mcts, -jnp.inf) / temperature)
     return cross_entropy(q / temperature, target)
 
 
 def l2_amortization_loss(q: Float[Array, " A"], q_mcts: Float[Array, " A"]) -> Float[Array, ""]:
-    """The L2 variant (paper C.3): the Euclidean norm of `Q_MCTS - Qθ` over unmasked actions."""
+    """Return the L2 variant of L_A (paper C.3): `‖Q_MCTS - Qθ‖` over unmasked actions."""
     valid = q > -jnp.inf
     difference = jnp.where(valid, jax.lax.stop_gradient(q_mcts), 0.0) - jnp.where(valid, q, 0.0)
     return safe_norm(difference)
 
 
 def safe_norm(x: Float[Array, " A"]) -> Float[Array, ""]:
-    """Euclidean norm with gradient 0, not NaN, at 0."""
+    """Return the Euclidean norm, with gradient 0 instead of NaN at 0."""
     square = jnp.sum(jnp.square(x))
     positive = square > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)

@@ -1,13 +1,13 @@
-"""R2D2 with and without SAVE: learning from sequences (atari_r2d2.md, 1 and 7).
+"""R2D2's loss on sequences, with and without SAVE (Kapturowski et al. 2019; paper, appendix E).
 
-A sequence has 40 steps that only warm up the recurrent state (burn-in), 80 to train on, and one to
-bootstrap from. Arrays have time first and may have a batch behind it: `[T, ...]` below stands for
-`[T]` or `[T, B]`. Values are rescaled, q̃ = h(Q), TD errors and stored search results as well;
-rewards are points, and discounts contain γ and are 0 where the game ended.
+A sequence has 40 burn-in steps that only warm up the recurrent state, 80 training steps, and one
+bootstrap step. Arrays have a time axis first and optionally a batch axis second: `[T, ...]` below
+means `[T]` or `[T, B]`. Values q̃ = h(Q), TD errors and stored search results are rescaled; rewards
+are game points, and discounts include γ and are 0 where the game ended.
 
-`valid` says where a step was taken, and is false at padding. Where an episode was cut short before
-the game ended, its last observation follows the last valid step, to bootstrap from; all else in
-padding is never looked at.
+`valid` is true for steps and false for padding. If an episode was truncated before the game ended,
+its last observation follows the last valid step, for bootstrapping; the rest of the padding is
+ignored.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -22,7 +22,7 @@ from save_rl.networks.recurrent import STACK, RecurrentNetwork, stack_frames, un
 from save_rl.rescaling import rescale, unscale
 from save_rl.types import Array
 
-BURN_IN = 40  # R2D2, table 2, as all of these
+BURN_IN = 40  # this and the next two: R2D2, table 2
 N_STEP = 5
 IMPORTANCE = 0.6
 
@@ -30,13 +30,13 @@ _cross_entropy = jnp.vectorize(losses.amortization_loss, signature="(a),(a)->()"
 
 
 class Sequences(NamedTuple):
-    """A batch of `B` sequences of `T` steps: burn-in, training and one to bootstrap from.
+    """A batch of `B` sequences of `T` steps: burn-in, training and one bootstrap step.
 
-    frames: `[T + 3, B, 84, 84]` uint8, beginning with the three before the first step.
-    previous_action, previous_reward: `[T, B]` what led to a step; zero at the first of an episode.
-    action, reward, discount, valid: `[T, B]` what was done, what followed, whether it was at all.
-    q_mcts: `[T, B, A]` what the search found, rescaled; None where there is no search.
-    state: of the network before the first step, `[B, H]` each. weight: `[B]` importance weights.
+    frames: `[T + 3, B, 84, 84]` uint8, starting with the three frames before the first step.
+    previous_action, previous_reward: `[T, B]`; zero at the first step of an episode.
+    action, reward, discount, valid: `[T, B]`; valid is false at padding.
+    q_mcts: `[T, B, A]` rescaled search result; None without search.
+    state: recurrent state before the first step, `[B, H]` each. weight: `[B]` importance weights.
     """
 
     frames: Array
@@ -52,7 +52,9 @@ class Sequences(NamedTuple):
 
 
 def to_rescaled(q: Array, search_space: str) -> Array:
-    """What a search found, in the rescaled units that replay stores (atari_r2d2.md, 6).
+    """Return the values of a search in the rescaled units that replay stores.
+
+    See docs/experiments/atari.md#values-in-the-search.
 
     search_space: 'transformed' where the search averages h(return); 'mixed' or 'raw' where it
     averages returns.
@@ -64,9 +66,9 @@ def to_rescaled(q: Array, search_space: str) -> Array:
 
 
 def importance_weights(probabilities: Array) -> Array:
-    """`w_i = (1 / (N P_i))^0.6 / max_j (1 / (N P_j))^0.6`, `[B]`.
+    """Return `w_i = (1 / (N P_i))^0.6 / max_j (1 / (N P_j))^0.6`, `[B]`.
 
-    N and any other factor that probabilities share cancel.
+    N and any other common factor of the probabilities cancel.
     """
     return (probabilities / jnp.min(probabilities)) ** -IMPORTANCE
 
@@ -75,14 +77,14 @@ def n_step_targets(
     rewards: Array, discounts: Array, online_q: Array, target_q: Array, valid: Array,
     n: int = N_STEP,
 ) -> Array:  # fmt: skip
-    """Targets of double Q-learning `[T, ...]`, rescaled:
+    """Return rescaled double Q-learning targets `[T, ...]`:
 
         h( Σ_{k<n} γ^k r_{t+k} + γ^n h⁻¹(Q̃⁻(s_{t+n}, a*)) ),   a* = argmax_a q̃(s_{t+n}, a)
 
-    with a smaller n where fewer steps follow, and nothing after the end of a game.
+    with a smaller n where fewer steps follow, and no bootstrap after the end of a game.
 
-    rewards, discounts, valid: `[T, ...]`. online_q, target_q: q̃ and Q̃⁻, `[T + 1, ..., A]`. What
-    comes out at padding has no meaning.
+    rewards, discounts, valid: `[T, ...]`. online_q, target_q: q̃ and Q̃⁻, `[T + 1, ..., A]`. Targets
+    at padding are meaningless.
     """
     values = unscale(_of_action(target_q, jnp.argmax(online_q, -1)))
     returns = rewards
@@ -95,7 +97,7 @@ def n_step_targets(
 
 
 def td_errors(q: Array, actions: Array, targets: Array, valid: Array) -> Array:
-    """`δ_t = target_t - q̃(s_t, a_t)`, `[T, ...]`, and 0 at padding.
+    """Return `δ_t = target_t - q̃(s_t, a_t)`, `[T, ...]`, and 0 at padding.
 
     q: `[T, ..., A]`. actions, targets, valid: `[T, ...]`.
     """
@@ -103,12 +105,13 @@ def td_errors(q: Array, actions: Array, targets: Array, valid: Array) -> Array:
 
 
 def amortization_terms(q: Array, q_mcts: Array, valid: Array) -> tuple[Array, Array]:
-    """`CE_t = -Σ_a p_MCTS(a) log p_θ(a)` and `KL_t = Σ_a p_MCTS(a) log (p_MCTS(a) / p_θ(a))`.
+    """Return the cross-entropies and KL divergences of p_MCTS and p_θ, `[T, ...]`, 0 at padding:
 
-    p_θ = softmax(q̃) and p_MCTS = softmax(q̃_MCTS), the latter a constant; `[T, ..., A]` both. The
-    results are `[T, ...]`, and 0 at padding.
+        CE_t = -Σ_a p_MCTS(a) log p_θ(a)   and   KL_t = Σ_a p_MCTS(a) log (p_MCTS(a) / p_θ(a))
+
+    p_θ = softmax(q̃) and p_MCTS = softmax(q̃_MCTS), `[T, ..., A]`; no gradient flows into p_MCTS.
     """
-    # Nothing at padding may reach a gradient, not even as zero times infinity.
+    # Padding must not reach a gradient, not even as zero times infinity.
     q_mcts = jnp.where(valid[..., None], jax.lax.stop_gradient(q_mcts), 0.0)
     cross_entropy = jnp.where(valid, _cross_entropy(q, q_mcts), 0.0)
     entropy = jnp.where(valid, _cross_entropy(q_mcts, q_mcts), 0.0)
@@ -116,7 +119,7 @@ def amortization_terms(q: Array, q_mcts: Array, valid: Array) -> tuple[Array, Ar
 
 
 def sequence_priorities(errors: Array, valid: Array) -> Array:
-    """`0.9 max_t |δ_t| + 0.1 mean_t |δ_t|` over valid steps, `[...]` of `[T, ...]`."""
+    """Return `0.9 max_t |δ_t| + 0.1 mean_t |δ_t|` over valid steps, `[T, ...]` to `[...]`."""
     size = jnp.abs(errors)
     return ETA * jnp.max(size, 0, where=valid, initial=0.0) + (1 - ETA) * _mean(size, valid, 0)
 
@@ -127,17 +130,17 @@ def sequence_loss(
     over_time: Literal["sum", "mean"] = "sum", weighs: Literal["both", "q"] = "both",
     raw: bool = False,
 ) -> tuple[Array, dict[str, Any]]:  # fmt: skip
-    """The loss of a batch, to be differentiated by `network`, and what else is worth knowing:
+    """Return the loss of a batch, differentiable in `network`, and a dictionary of metrics. It is
 
         mean_b w_b Σ_t ℓ_t,   ℓ_t = β_Q ½ δ_t² + β_A CE_t   over the valid training steps t
 
-    Both networks burn in from the stored state, without gradient. Where β_A is 0, the search's
-    results are not looked at, and this is R2D2.
+    Both networks burn in from the stored state, without gradient. With β_A = 0 the search's results
+    are ignored, and this is R2D2's loss.
 
-    over_time: 'mean' divides by the number of valid steps. weighs: 'q' leaves w out of the second
-    term. raw: compare softmaxes of plain values, h⁻¹ of these.
+    over_time: 'mean' divides by the number of valid steps. weighs: 'q' applies w to the first term
+    only. raw: take the softmaxes of plain values, h⁻¹ of these.
 
-    Also returned: `priorities` `[B]`, and means over the same steps of `loss_q` (½ δ²), `error`
+    The metrics are `priorities` `[B]`, and means over the same steps of `loss_q` (½ δ²), `error`
     (|δ|), `q` (q̃ of the action taken) and, with β_A, of `loss_a` (CE) and `kl`.
     """
     seen = _seen(batch)
@@ -174,13 +177,13 @@ def sequence_loss(
 
 
 def _seen(batch: Sequences) -> Array:
-    """Which observations count, `[T, B]`: of all valid steps, and the last of a cut episode."""
+    """Mark the observations `[T, B]` in use: of valid steps, and the last of truncated episodes."""
     goes_on = batch.valid[:-1] & (batch.discount[:-1] != 0)
     return jnp.concatenate([batch.valid[:1], batch.valid[1:] | goes_on])
 
 
 def _observations(batch: Sequences, seen: Array) -> dict[str, Array]:
-    """What the network sees, `[T, B, ...]`; no frame of padding is in any stack."""
+    """Return the network's observations `[T, B, ...]`; padding is blank in every frame stack."""
     before = STACK - 1
     frames = jnp.where(seen[..., None, None], batch.frames[before:], 0)
     return {
@@ -191,10 +194,10 @@ def _observations(batch: Sequences, seen: Array) -> dict[str, Array]:
 
 
 def _of_action(q: Array, action: Array) -> Array:
-    """`q(s, a)` `[...]` of `q [..., A]`."""
+    """Return `q(s, a)` `[...]` from `q [..., A]`."""
     return jnp.take_along_axis(q, action[..., None], -1)[..., 0]
 
 
 def _mean(x: Array, valid: Array, axis: int | None = None) -> Array:
-    """Mean over valid steps; 0 where there is none."""
+    """Return the mean over valid steps; 0 if there are none."""
     return jnp.sum(x, axis, where=valid) / jnp.maximum(jnp.sum(valid, axis), 1)

@@ -1,4 +1,7 @@
-"""What R2D2 is told, with and without SAVE (atari_r2d2.md, 1); light enough for a help page."""
+"""Settings of R2D2, with and without SAVE; imports nothing heavy, so help pages stay fast.
+
+Values are those of Kapturowski et al. (2019) where a comment says "R2D2".
+"""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -8,28 +11,28 @@ import tyro
 from save_rl.errors import require
 
 ETA = 0.9  # R2D2, section 2.3
-"""Share of the largest TD error in a priority; the rest goes to their mean."""
+"""Weight of the largest TD error in a sequence's priority; the mean has the rest."""
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """What the network is and how it learns; all values of R2D2's table 2 unless said."""
+    """The network and its loss; defaults from R2D2's table 2 unless a comment says otherwise."""
 
     profile: Literal["paper", "small"] = "paper"
-    """Sizes of the recurrent network; `small` is for CPUs."""
+    """Layer sizes of the recurrent network; `small` is for CPUs."""
     reward_input: Literal["raw", "tanh", "h"] = "raw"
-    """How the network sees the previous reward."""
+    """Scaling of the previous reward, an input of the network."""
     search_space: Literal["transformed", "mixed", "raw"] = "transformed"
-    """Values that searches average: rescaled ones as the network's, returns that are compared
-    rescaled, or returns."""
+    """Values that the search averages and compares: both rescaled (`transformed`), plain means
+    compared after rescaling (`mixed`), or both plain (`raw`)."""
     learning_rate: float = 1e-4
     """Adam's learning rate for a recurrent agent."""
     clip: float = 40.0  # SEED RL
-    """Largest norm of a gradient."""
+    """Gradients are clipped to this global norm."""
     over_time: Literal["sum", "mean"] = "sum"
-    """How the losses of the steps of a sequence are put together, both alike."""
+    """Reduction of both losses over the steps of a sequence."""
     weighs: Literal["both", "q"] = "both"
-    """Which losses the importance weights of sequences apply to: both, or Q-learning's alone."""
+    """Losses that importance weights apply to: both, or only the Q-learning loss."""
 
     def check(self) -> None:
         at = "--r2d2.network."
@@ -40,16 +43,16 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class SequenceSettings:
-    """How episodes are cut, and what targets are made of."""
+    """The sequences that episodes are cut into, and their n-step targets."""
 
     burn_in: int = 40  # R2D2, section 3
-    """Steps that only warm up the recurrent state."""
+    """Burn-in steps, which only warm up the recurrent state."""
     train: int = 80  # R2D2, table 2
-    """Steps of a sequence that are trained on."""
+    """Training steps per sequence."""
     period: int = 40  # R2D2, section 2.3
-    """Steps between the starts of two neighbouring windows."""
+    """Steps between the starts of successive sequences."""
     n: int = 5  # R2D2, table 2
-    """Steps of reward in a target."""
+    """n of the n-step targets."""
     gamma: float = 0.997  # R2D2, table 2
     """Discount per step of a recurrent agent, in its search too."""
 
@@ -64,31 +67,31 @@ class SequenceSettings:
 
     @property
     def steps(self) -> int:
-        """Steps of a sequence: burn-in, training and the bootstrap step."""
+        """Length of a sequence: burn-in, training and the bootstrap step."""
         return self.burn_in + self.train + 1
 
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """How much is kept, what is drawn and how fast."""
+    """The size of the replay, its sampling and its rate limit."""
 
     capacity: int = 100_000  # R2D2, table 2
-    """Sequences to keep."""
+    """Sequences that the replay holds."""
     capacity_bytes: int = 8 * 2**30
-    """Bytes that compressed sequences may take; the oldest go first."""
+    """Limit on the compressed size of the replay in bytes; the oldest sequences go first."""
     minimum: int = 5_000  # SEED RL's Atari run
-    """Sequences to collect before learning."""
+    """Sequences to collect before learning starts."""
     batch: int = 64  # R2D2, table 2
-    """Sequences of one update."""
+    """Sequences per update."""
     samples_per_insert: float | None = None
-    """Sequences drawn for each one added; default the agent's: 0.77 for r2d2, 2 for
+    """Sequences sampled per sequence added; the default depends on the agent: 0.77 for r2d2, 2 for
     r2d2-controlled and r2d2-save."""
     tolerance: Annotated[float, tyro.conf.Suppress] = 0.1
-    """How far either side may run ahead, as a share of samples_per_insert times minimum."""
+    """Lead that actors or the learner may have, as a share of samples_per_insert times minimum."""
     exponent: float = 0.9  # R2D2, table 2
-    """Probabilities go with the priority to this power."""
+    """Sampling probabilities are proportional to the priority to this power."""
     threads: int = 4
-    """Threads that unpack a batch."""
+    """Threads that decompress a batch."""
 
     def check(self) -> None:
         at = "--r2d2.replay."
@@ -104,25 +107,25 @@ class ReplaySettings:
 
 @dataclass(frozen=True)
 class R2D2Settings:
-    """What recurrent agents are told beside the general settings."""
+    """Settings of recurrent agents, beside the general ones."""
 
     network: NetworkSettings = field(default_factory=NetworkSettings)
-    """The recurrent network and how it learns."""
+    """The recurrent network and its loss."""
     sequences: SequenceSettings = field(default_factory=SequenceSettings)
-    """How episodes are cut into what a recurrent agent learns from."""
+    """The sequences that a recurrent agent learns from."""
     replay: ReplaySettings = field(default_factory=ReplaySettings)
-    """The replay of sequences."""
+    """The prioritised replay of sequences."""
     refresh: int | None = None
-    """Lock-steps for which actors keep their parameters; default the agent's: 400 for r2d2, 40 for
-    r2d2-controlled and r2d2-save."""
+    """Lock-steps between parameter updates of the actors; the default depends on the agent: 400 for
+    r2d2, 40 for r2d2-controlled and r2d2-save."""
     target_period: int = 2500  # R2D2, table 2
     """Updates between copies to the target network of a recurrent agent."""
     discards: bool = False
-    """With r2d2-controlled: search all the same, then act on the network alone and learn nothing
-    from it, as the paper's control does."""
+    """With r2d2-controlled: search, but discard the result, as the paper's control does: act on the
+    network's values and learn nothing from the search."""
 
     def check(self) -> None:
-        """Refuse impossible settings before any work."""
+        """Raise an error for impossible settings, before any work."""
         for part in (self.network, self.sequences, self.replay):
             part.check()
         refresh = self.refresh

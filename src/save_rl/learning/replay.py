@@ -1,7 +1,7 @@
-"""A ring of transitions that lives on the device (paper A.1: 4000 of them).
+"""A ring buffer of transitions on the device (paper A.1: 4000 of them).
 
 Every lock-step writes one row of `lanes` transitions, so a write is one contiguous copy. The number
-of rows is rounded up, and sampling looks at the newest `capacity` transitions exactly.
+of rows is rounded up; sampling draws from exactly the newest `capacity` transitions.
 """
 
 from typing import Any, NamedTuple
@@ -16,8 +16,8 @@ class Transition(NamedTuple):
     """`(s, a, r, s', search result)` of any number of lanes.
 
     discount: γ, or 0 where the step was terminal.
-    target: `[..., A]` Q_MCTS, or visit frequencies for PUCT; `[..., 0]` where nothing is amortized.
-    mask, next_mask: `[..., A]` actions that s and s' allow; `[..., 0]` where all always are.
+    target: `[..., A]` Q_MCTS, or visit frequencies for PUCT; `[..., 0]` without an amortization
+    loss. mask, next_mask: `[..., A]` allowed actions of s and s'; `[..., 0]` without action masks.
     """
 
     observation: Array
@@ -31,10 +31,10 @@ class Transition(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Rows of transitions `[rows, lanes, ...]`, and the returns of the episodes they belong to.
+    """Rows of transitions `[rows, lanes, ...]`, and the returns of their episodes.
 
     returns: `[rows, lanes]` discounted rewards from the transition to the end of its episode, so
-        far. weight: γ^k for the next reward. unfinished: the episode still goes on.
+        far. weight: γ^k for the next reward. unfinished: the episode is still running.
     """
 
     data: Transition
@@ -44,7 +44,7 @@ class Replay(NamedTuple):
 
 
 def empty(example: Transition, capacity: int) -> Replay:
-    """Room for `capacity` transitions like `example` `[lanes, ...]`."""
+    """Allocate room for `capacity` transitions like `example` `[lanes, ...]`."""
     lanes = example.action.shape[0]
     rows = -(-capacity // lanes)
     data = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape), x.dtype), example)
@@ -57,7 +57,7 @@ def add(
 ) -> Replay:
     """Write the transitions of lock-step `step` (0-based, the same number for all seeds).
 
-    over: `[lanes]`, the episode ends with this transition. track: keep returns up to date.
+    over: `[lanes]`, the episode ends with this transition. track: update returns.
     """
     rows = replay.returns.shape[0]
     row = step % rows
@@ -79,9 +79,9 @@ def add(
 def sample(
     replay: Replay, key: Array, step: Any, capacity: int, shape: tuple[int, ...]
 ) -> tuple[Transition, Array, Array]:
-    """Draw from the newest `capacity` transitions, after lock-step `step` was written.
+    """Sample from the newest `capacity` transitions, after lock-step `step` was written.
 
-    Returns transitions `[*shape, ...]`, returns `[*shape]` and whether their episode is finished.
+    Returns transitions `[*shape, ...]`, returns `[*shape]` and flags of finished episodes.
     """
     rows, lanes = replay.returns.shape
     size = jnp.minimum((step + 1) * lanes, capacity)

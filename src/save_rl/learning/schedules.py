@@ -1,4 +1,4 @@
-"""Settings that change as training goes on."""
+"""Settings that change during training."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,19 +6,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Linear:
-    """Goes from `start` to `end` over the first `episodes` episodes and stays there."""
+    """A linear schedule from `start` to `end` over the first `episodes` episodes, then constant."""
 
     start: float
     end: float
     episodes: float
 
     def at(self, episodes: Any) -> Any:
-        """The value after so many episodes; plain arithmetic, so it takes arrays too."""
+        """Return the value after this many episodes; plain arithmetic, so arrays work too."""
         done = episodes / self.episodes
         done = done * (done < 1) + 1.0 * (done >= 1)
         return self.start + (self.end - self.start) * done
 
 
 def constant(value: float) -> Linear:
-    """A schedule that never changes."""
+    """Return a constant schedule."""
     return Linear(value, value, 1)

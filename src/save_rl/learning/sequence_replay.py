@@ -1,11 +1,11 @@
 """Prioritised replay of compressed sequences, first in, first out.
 
 A sequence is one zlib stream: all small arrays, then each frame XOR the one before, which is
-mostly zeros. Actors pack, so that replay itself only keeps bytes. Sequences have serial numbers in
-the order of their arrival: those from `evicted` up to `inserted` are held, number `k` in slot
+mostly zeros. Actors compress, so the replay itself only stores bytes. Sequences get serial numbers
+in order of arrival: the replay holds those from `evicted` up to `inserted`, number `k` in slot
 `k % capacity` of a sum tree over `priority^0.9`.
 
-Nothing here waits or locks; one thread at a time may call. `unpack` alone may run in another one.
+Nothing here blocks or locks. It is not thread-safe, except that `unpack` may run in another thread.
 """
 
 import os
@@ -20,19 +20,20 @@ from save_rl.errors import InputError, RunError, require
 from save_rl.learning.r2d2_settings import ReplaySettings
 from save_rl.learning.sequences import LEVEL, Sequence, changes
 
-_RATIO = 14  # by which frames shrink in the busiest of the games that were measured
-_SMALLEST = 1e-6  # a sequence without any error can still be drawn
+_RATIO = 14  # compression ratio of frames in the busiest game measured
+_SMALLEST = 1e-6  # lowest priority, so that a sequence with zero error can still be sampled
 
 
 class RateLimiter:
-    """Says who has to wait so that sequences are drawn `samples_per_insert` times on average.
+    """Makes actors or the learner wait, so that on average each sequence is sampled
+    `samples_per_insert` times.
 
-    Counted from the moment when the minimum is there. Either side may be ahead by the tolerance,
-    and by a batch or one insert at least, so that never both have to wait.
+    Counts from the moment the replay holds its minimum. Either side may be ahead by the tolerance,
+    or by a batch or one insert if that is more, so both never wait at the same time.
     """
 
     def __init__(self, settings: ReplaySettings):
-        assert settings.samples_per_insert is not None, "an agent's own is filled in before"
+        assert settings.samples_per_insert is not None, "the caller fills in the agent's default"
         self.settings, self.ratio = settings, settings.samples_per_insert
         self.inserted = 0
         self.sampled = 0
@@ -41,28 +42,28 @@ class RateLimiter:
 
     @property
     def owed(self) -> float:
-        """Samples that the learner is behind (or ahead, if negative)."""
+        """Samples by which the learner is behind (ahead, if negative)."""
         return self.ratio * (self.inserted - self.settings.minimum) - self.sampled
 
     def may_insert(self) -> bool:
-        """Whether there may be one more sequence now, or actors have to wait."""
+        """Test whether actors may insert one more sequence now; otherwise they must wait."""
         return self.owed + self.ratio <= self.slack
 
     def may_sample(self) -> bool:
-        """Whether one more batch may be drawn now, or the learner has to wait."""
+        """Test whether the learner may sample one more batch now; otherwise it must wait."""
         enough = self.inserted >= self.settings.minimum
         return enough and self.owed - self.settings.batch >= -self.slack
 
 
 class Packed(NamedTuple):
-    """A sequence as actors send it."""
+    """A compressed sequence, as actors send it."""
 
     data: bytes
     priority: float
 
 
 def _record(sequence: Sequence) -> np.dtype[Any]:
-    """All arrays of a sequence but its frames, side by side."""
+    """Return the structured dtype of a sequence: all its arrays except the frames."""
     arrays = sequence._asdict()
     del arrays["frames"]
     return np.dtype([(name, x.dtype, x.shape) for name, x in arrays.items() if x is not None])
@@ -89,7 +90,7 @@ def _frames(change: np.ndarray, frames: np.ndarray, column: int) -> None:
 
 @njit
 def _set(tree: np.ndarray, leaves: np.ndarray, weights: np.ndarray) -> None:
-    """Change leaves of a sum tree: node `i` is the sum of `2i` and `2i + 1`, the root is 1."""
+    """Set leaves of a sum tree: node `i` is the sum of `2i` and `2i + 1`, the root is 1."""
     for leaf, weight in zip(leaves, weights):  # noqa: B905 (Numba knows no strict)
         node = len(tree) // 2 + leaf
         tree[node] = weight
@@ -100,7 +101,7 @@ def _set(tree: np.ndarray, leaves: np.ndarray, weights: np.ndarray) -> None:
 
 @njit
 def _find(tree: np.ndarray, masses: np.ndarray) -> np.ndarray:
-    """The leaf in which the cumulative sum passes each mass; never one of weight 0."""
+    """Return the leaf where the cumulative sum passes each mass; never one of weight 0."""
     leaves = np.empty(len(masses), np.int64)
     for k, mass in enumerate(masses):
         node = 1
@@ -114,30 +115,30 @@ def _find(tree: np.ndarray, masses: np.ndarray) -> np.ndarray:
 
 
 class Drawn(NamedTuple):
-    """Which `B` sequences make a batch, and they themselves, packed."""
+    """A batch of `B` compressed sequences."""
 
     data: list[bytes]
-    serial: np.ndarray  # [B] int64, to hand back with new priorities
-    probability: np.ndarray  # [B] float64, of drawing that sequence
+    serial: np.ndarray  # [B] int64, for `SequenceReplay.update`
+    probability: np.ndarray  # [B] float64, of sampling that sequence
 
 
 class Sample(NamedTuple):
     """A batch of `B` sequences."""
 
-    sequences: Sequence  # [T, B, ...], or [B, ...] where there is no time
+    sequences: Sequence  # [T, B, ...], or [B, ...] for arrays without a time axis
     serial: np.ndarray  # [B], of `Drawn`
     probability: np.ndarray  # [B], of `Drawn`
 
 
 def _memory() -> int:
-    """Bytes of memory of this machine."""
+    """Return the memory of this machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class SequenceReplay:
-    """The newest sequences, bounded in number and in bytes.
+    """Replay of the newest sequences, bounded in number and in bytes.
 
-    example: a sequence of the shapes to come.
+    example: a sequence with the shapes of all that will be added.
     """
 
     def __init__(self, settings: ReplaySettings, example: Sequence):
@@ -172,7 +173,7 @@ class SequenceReplay:
         return self.limiter.inserted - self.evicted
 
     def counters(self) -> dict[str, int]:
-        """Exact counts since the beginning, and what is held now."""
+        """Return exact counts since the start, and the current contents."""
         return {
             "inserted": self.limiter.inserted,
             "evicted": self.evicted,
@@ -184,7 +185,7 @@ class SequenceReplay:
         }
 
     def add(self, packed: Packed) -> None:
-        """Keep one more sequence; the oldest make room."""
+        """Add a sequence; evict the oldest ones as needed."""
         size, room = len(packed.data), self.settings.capacity_bytes
         learning = self.limiter.inserted >= self.settings.minimum
         if size > room or (not learning and self.held_bytes + size > room):
@@ -205,14 +206,14 @@ class SequenceReplay:
         return self.unpack(self.draw(rng))
 
     def draw(self, rng: np.random.Generator) -> Drawn:
-        """Draw a batch, one sequence from each of `B` equal shares of the total weight.
+        """Sample a batch, one sequence from each of `B` equal shares of the total weight.
 
-        As in Schaul et al. (2016). A sequence is expected as often as with independent draws, but
-        with less variance and fewer repetitions.
+        As in Schaul et al. (2016): the expected counts are those of independent draws, with less
+        variance and fewer repetitions.
         """
         total, batch = self._tree[1], self.settings.batch
         if not len(self):
-            raise ValueError("there is nothing to draw")
+            raise ValueError("the replay is empty; there is nothing to draw")
         slots = _find(self._tree, (np.arange(batch) + rng.random(batch)) * (total / batch))
         probability = self._tree[len(self._tree) // 2 + slots] / total
         serial = self.evicted + (slots - self.evicted) % self.settings.capacity
@@ -220,14 +221,14 @@ class SequenceReplay:
         return Drawn([self._data[k] for k in slots], serial, probability)
 
     def update(self, serial: np.ndarray, priority: np.ndarray) -> None:
-        """Set priorities `[B]`; those of sequences that are gone by now are ignored."""
+        """Set priorities `[B]`; ignore those of sequences that were evicted meanwhile."""
         here = serial >= self.evicted
         self._weigh(serial[here] % self.settings.capacity, priority[here])
         self.updated += int(here.sum())
         self.stale += int((~here).sum())
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything, as arrays: the streams one after the other, and where each of them ends."""
+        """Return everything as arrays: the concatenated streams, and the end of each."""
         slots, limiter = self._slots(), self.limiter
         data = [self._data[k] for k in slots]
         return {
@@ -241,7 +242,7 @@ class SequenceReplay:
         }
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Go on where `state` was taken, with the same settings and shapes."""
+        """Continue from `state`, with the same settings and shapes."""
         inserted, sampled, evicted, updated, stale = (int(x) for x in state["counters"])
         ends = state["ends"].tolist()
         held_bytes = ends[-1] if ends else 0
@@ -263,7 +264,7 @@ class SequenceReplay:
         _set(self._tree, self._slots(), state["weights"])
 
     def _slots(self) -> np.ndarray:
-        """Slots of what is held, the oldest first."""
+        """Return the slots in use, oldest sequence first."""
         return np.arange(self.evicted, self.limiter.inserted) % self.settings.capacity
 
     def _weigh(self, slots: np.ndarray, priority: np.ndarray) -> None:
@@ -280,14 +281,14 @@ class SequenceReplay:
         self.evicted += 1
 
     def unpack(self, drawn: Drawn) -> Sample:
-        """What was drawn, side by side."""
+        """Decompress a batch and stack its sequences."""
         data = drawn.data
         time, *frame = self._shape
         frames = np.empty((time, len(data), int(np.prod(frame))), np.uint8)
         records = np.empty(len(data), self._record)
 
         def one(column: int) -> None:
-            # zlib and the kernel work without the interpreter's lock.
+            # zlib and the kernel release the GIL.
             plain = zlib.decompress(data[column], bufsize=self._bytes)
             records[column] = np.frombuffer(plain, self._record, 1)[0]
             change = np.frombuffer(plain, np.uint8, offset=self._record.itemsize)

@@ -1,13 +1,13 @@
-"""Episodes cut into the training sequences of R2D2 (Kapturowski et al. 2019).
+"""Cutting episodes into R2D2's training sequences (Kapturowski et al. 2019).
 
-Training windows of 80 steps begin every 40 steps of an episode, as long as they contain a step that
-the window before did not. A sequence is such a window with 40 steps of burn-in before it and the
-bootstrap step after it. It never crosses an episode: what lies before the first step or after the
-end is zero and masked.
+Training windows of 80 steps start every 40 steps of an episode, as long as they contain a step that
+the previous window did not. A sequence is such a window, preceded by 40 burn-in steps and followed
+by the bootstrap step. It never crosses an episode boundary: positions before the first step or
+after the end are zero and masked.
 
-An episode ends by game over (the discount of its last step is 0 and there is nothing to bootstrap
-from) or is cut by the time cap (the discount stays 1). In the second case the observation after the
-last step follows it, in what is padding otherwise, so that the last steps have a target too.
+An episode ends by game over (the discount of its last step is 0, so nothing is bootstrapped) or is
+truncated by the time cap (the discount stays 1). After a truncation, the final observation occupies
+the first padding position, so that the last steps have a target too.
 """
 
 import zlib
@@ -19,29 +19,29 @@ from save_rl.learning.r2d2_settings import ETA, SequenceSettings
 from save_rl.rescaling import rescale, unscale
 
 LEAD = 3  # frames before the first step, for its stack of 4
-LEVEL = 1  # of zlib
+LEVEL = 1  # zlib's compression level
 
 
 class Shapes(NamedTuple):
-    """What one step of an agent looks like."""
+    """The shapes of one step of an agent."""
 
     frame: tuple[int, ...] = (84, 84)
     state: tuple[int, ...] = (2, 512)
     actions: int = 18
-    searched: bool = True  # there are Q_MCTS and explored actions
+    searched: bool = True  # steps have Q_MCTS and explored actions
 
 
 class Step(NamedTuple):
     """One lock-step of all lanes, `[lanes, ...]`."""
 
-    frame: np.ndarray  # [lanes, *frame] uint8, the newest one alone
+    frame: np.ndarray  # [lanes, *frame] uint8, only the newest of the stack
     previous_action: np.ndarray  # [lanes] int32
     previous_reward: np.ndarray  # [lanes] float32
     action: np.ndarray  # [lanes] int32
-    reward: np.ndarray  # [lanes] float32, what the action brought
+    reward: np.ndarray  # [lanes] float32, of this action
     discount: np.ndarray  # [lanes] float32, 0 at game over, else 1
-    q_theta: np.ndarray  # [lanes, A] float32, the network's values when it acted, rescaled
-    state: np.ndarray  # [lanes, *state] float32, recurrent state before this step was consumed
+    q_theta: np.ndarray  # [lanes, A] float32, the acting network's values, rescaled
+    state: np.ndarray  # [lanes, *state] float32, recurrent state before this step
     q_mcts: np.ndarray | None = None  # [lanes, A] float32, rescaled
     explored: np.ndarray | None = None  # [lanes, A] bool
 
@@ -49,9 +49,9 @@ class Step(NamedTuple):
 class Sequence(NamedTuple):
     """`S` = burn-in + training + 1 steps; in a batch, axis `B` follows time (or comes first).
 
-    The training steps are the valid ones of `[burn_in : -1]`. Where the time cap ended an episode,
-    the observation (frame, previous action and reward) after the last valid step is there too, to
-    bootstrap from.
+    The training steps are the valid ones of `[burn_in : -1]`. If the time cap truncated the
+    episode, the last valid step is followed by the final observation (frame, previous action and
+    reward), for bootstrapping.
     """
 
     frames: np.ndarray  # [LEAD + S, *frame] uint8; the stack of step i is frames[i : i + 4]
@@ -62,14 +62,14 @@ class Sequence(NamedTuple):
     discount: np.ndarray  # [S] float32
     valid: np.ndarray  # [S] bool, a step was taken; false at padding
     state: np.ndarray  # [*state] float32, before step 0; zero if that is padding
-    priority: np.ndarray  # [] float32, the first one, by the actor's own values
-    version: np.ndarray  # [] int64, of the parameters when the sequence was finished
+    priority: np.ndarray  # [] float32, initial, from the actor's own values
+    version: np.ndarray  # [] int64, of the actor's parameters at the end of the sequence
     q_mcts: np.ndarray | None  # [S, A] float32
     explored: np.ndarray | None  # [S, A] bool
 
 
 def blank(settings: SequenceSettings, shapes: Shapes) -> Sequence:
-    """A sequence of zeros."""
+    """Return a sequence of zeros."""
     steps = settings.steps
     values = np.zeros((steps, shapes.actions), np.float32)
     return Sequence(
@@ -89,7 +89,7 @@ def blank(settings: SequenceSettings, shapes: Shapes) -> Sequence:
 
 
 def changes(frames: np.ndarray) -> np.ndarray:
-    """Frames `[n, ...]`, each but the first XOR the one before: mostly zeros, to be compressed."""
+    """Return frames `[n, ...]`, each but the first XOR its predecessor: zeros compress well."""
     change = frames.copy()
     change[1:] ^= frames[:-1]
     return change
@@ -102,9 +102,9 @@ def td_errors(
     discount: np.ndarray,
     settings: SequenceSettings,
 ) -> np.ndarray:
-    """Rescaled n-step TD errors `[L]` of one network, which both chooses and values.
+    """Return rescaled n-step TD errors `[L]`, with one network both selecting and evaluating.
 
-    q: `[L + 1, A]`, the last for the bootstrap step; targets that would reach past it stop there.
+    q: `[L + 1, A]`, the last row for the bootstrap step; targets do not extend past it.
     """
     t, length = np.arange(len(action)), len(action)
     end = np.minimum(t + settings.n, length)
@@ -117,17 +117,17 @@ def td_errors(
 
 
 def priority(errors: np.ndarray) -> float:
-    """`η max|δ| + (1 - η) mean|δ|` of the trained steps (R2D2, section 2.3)."""
+    """Return `η max|δ| + (1 - η) mean|δ|` over the training steps (R2D2, section 2.3)."""
     size = np.abs(errors)
     return float(ETA * size.max() + (1.0 - ETA) * size.mean())
 
 
 class Writer:
-    """Cuts the episodes of many lanes.
+    """Cuts the episodes of many lanes into sequences.
 
-    Each lane has the room of one sequence, laid out as the window that it fills: when the bootstrap
-    step arrives, the sequence is copied out and the room moves on by a period. Recurrent states are
-    kept for those steps alone that later sequences begin with.
+    Each lane has a buffer for one sequence. When its bootstrap step arrives, the sequence is copied
+    out and the buffer shifts by a period. Recurrent states are kept only for the first steps of
+    later sequences.
     """
 
     def __init__(self, settings: SequenceSettings, shapes: Shapes, lanes: int):
@@ -155,7 +155,7 @@ class Writer:
         begun = (settings.burn_in + settings.train) // settings.period + 1
         self._states = np.zeros((lanes, begun, *shapes.state), np.float32)
         self._age = np.zeros(lanes, np.int64)  # steps of the episode so far
-        self._window = np.zeros(lanes, np.int64)  # number of the window that is filled
+        self._window = np.zeros(lanes, np.int64)  # index of the current window
 
     def add(
         self,
@@ -164,11 +164,11 @@ class Writer:
         version: int,
         last_frame: np.ndarray | None = None,
     ) -> list[Sequence]:
-        """Take a lock-step; returns the sequences that it finished.
+        """Add a lock-step; return the sequences that it completes.
 
-        over: `[lanes]`, the episode ends with this step. version: of the parameters that acted.
-        last_frame: `[lanes, *frame]`, the picture after this step; looked at where the time cap
-        ended an episode.
+        over: `[lanes]`, the episode ends with this step. version: of the acting parameters.
+        last_frame: `[lanes, *frame]`, the frame after this step; used where the time cap truncates
+        an episode.
         """
         cut = over & (step.discount > 0)
         if np.any((step.discount == 0) & ~over):
@@ -196,12 +196,12 @@ class Writer:
         return finished
 
     def drop(self, lanes: np.ndarray) -> None:
-        """Forget the episodes of lanes `[n]` whose simulator has failed."""
+        """Discard the current episodes of lanes `[n]` whose simulator has failed."""
         for lane in lanes.tolist():
             self._clear(lane)
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that the lanes hold, for a checkpoint; frames as bytes `[any]`, compressed."""
+        """Return the buffers of all lanes, for a checkpoint; frames as compressed bytes `[any]`."""
         arrays: dict[str, np.ndarray] = {
             **self._rows, "states": self._states, "age": self._age, "window": self._window,
         }  # fmt: skip
@@ -210,7 +210,7 @@ class Writer:
         return {"frame": packed, **{name: array.copy() for name, array in arrays.items()}}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Go on where `state` was taken, with the same settings, shapes and lanes."""
+        """Continue from `state`, with the same settings, shapes and lanes."""
         rows = self._rows["frame"]
         packed = np.frombuffer(zlib.decompress(state["frame"].data), np.uint8)
         rows[...] = 0
@@ -222,15 +222,14 @@ class Writer:
         self._age[...], self._window[...] = state["age"], state["window"]
 
     def _place(self) -> np.ndarray:
-        """Where the next step of each lane goes."""
+        """Return the buffer position of each lane's next step."""
         start = self._window * self.settings.period - self.settings.burn_in - LEAD
         return self._age - start
 
     def _observe(self, lane: int, place: int, frame: np.ndarray) -> None:
-        """Add the observation after the last step of an episode that was cut.
+        """Add the final observation of a truncated episode.
 
-        The network has not seen it. For the first priority its values are taken to be those of the
-        step before.
+        The network has not evaluated it; the initial priority uses the values of the step before.
         """
         rows = self._rows
         rows["frame"][lane, place] = frame

@@ -1,4 +1,4 @@
-"""Networks: observations in, one number per action out (and a value where an agent needs it)."""
+"""Networks that map observations to one output per action, and optionally a state value."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,10 +20,10 @@ _GRAPH = {"nodes", "node_mask"}
 def network_maker(
     name: str, observation: Any, env: Simulator, value_head: bool = False, mixed: bool = False
 ) -> Callable[[Any], Any]:
-    """What makes a fresh network for an environment from a JAX key.
+    """Return a function that maps a JAX key to a new network for an environment.
 
-    name: of the network, or 'auto'. observation: an example, or its shape and type. mixed: see
-    `GraphNetwork`; nothing else has it.
+    name: of the network, or 'auto'. observation: an example, or its shape and dtype. mixed: see
+    `GraphNetwork`, the only network that supports it.
     """
     known = ("auto", *NETWORKS)
     allowed = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
@@ -52,7 +52,7 @@ def network_maker(
 
 
 def is_graph(observation: Any) -> bool:
-    """Whether an environment shows graphs, see `networks.graph`."""
+    """Test whether observations are graphs, see `networks.graph`."""
     return isinstance(observation, dict) and set(observation) == _GRAPH
 
 
@@ -76,9 +76,9 @@ def _graph_maker(
 
 
 def trim(*observations: Any, gpu: bool = False) -> list[Any]:
-    """NumPy observations `[..., shape]` of batches, all without padding that no network needs.
+    """Return batches of NumPy observations `[..., shape]`, with unneeded padding removed.
 
-    gpu: leave fewer sizes, because compiling for a GPU takes long and padding costs less there.
+    gpu: use fewer distinct sizes, because compiling for a GPU is slow and padding is cheap there.
     """
     if is_graph(observations[0]):
         return graph.trim(*observations, bucket=graph.GPU_BUCKET if gpu else graph.BUCKET)

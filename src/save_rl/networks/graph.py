@@ -1,19 +1,19 @@
-"""The graph network of the Construction agents: encode, process three times, decode
-(construction.md, 13.1; Battaglia et al. 2018).
+"""The encode-process-decode graph network of the Construction agents, with three core steps
+(Bapst et al. 2019, supplement; Battaglia et al. 2018).
 
 A state is a fully connected graph of `N` padded nodes: `nodes [B, N, F]`, `node_mask [B, N]`. Edges
-and the whole graph bring no features of their own. An action is an edge and one of a few numbers
-(30 in Construction), and edges are listed by sender, so Q-values are the read-out of the edges:
+and the graph have no input features. An action is an edge and one of a few numbers (30 in
+Construction), with edges ordered by sender, so Q-values are read out from the edges:
 
     action = (sender * (N - 1) + receiver - (receiver > sender)) * per_edge + number
 
-Where only the first few nodes can be senders of a valid action, nothing is computed for the others
-that no Q-value depends on. The first layer of the edges sees a sender, a receiver, an edge and the
-graph; it is the sum of four products, so each of them is multiplied once, not once per edge. Edges
-start alike, so until they have seen their nodes they are one vector. All of this leaves the
-function as it is; `tests/networks/graph_reference.py` has it literally.
+If only the first few nodes can be senders of a valid action, the last recurrent update and the
+read-out are computed for their edges only. The first layer of the edge update takes edge, sender,
+receiver and graph; it is computed as a sum of four products, so nodes and graph are multiplied
+once, not once per edge. All edges start equal, so they are a single vector until the first update.
+None of this changes the function; `tests/networks/graph_reference.py` computes it literally.
 
-With mixed precision, edges are kept and multiplied in bfloat16; nodes, the graph, sums and results
+With mixed precision, edges are stored and multiplied in bfloat16; nodes, graph, sums and outputs
 are float32.
 """
 
@@ -28,9 +28,9 @@ import numpy as np
 from save_rl.networks.mlp import MLP
 from save_rl.types import Array
 
-LATENT = 64  # construction.md 13.1; nodes, edges, graph and recurrent states alike
+LATENT = 64  # Bapst et al. 2019, supplement; of nodes, edges, graph and recurrent states
 STEPS = 3  # n_rec
-BUCKET = 4  # graphs are cut to a multiple of so many nodes on CPUs
+BUCKET = 4  # on CPUs, graphs are padded to a multiple of this many nodes
 GPU_BUCKET = 32
 
 
@@ -52,7 +52,7 @@ class GRU(eqx.Module):
         self.bias = jnp.zeros(3 * hidden)
 
     def __call__(self, x: Array, h: Array) -> Array:
-        """The new hidden state `(1 - z) h + z tanh(W x + U (r h) + b)`."""
+        """Return the new hidden state `(1 - z) h + z tanh(W x + U (r h) + b)`."""
         size = h.shape[-1]
         from_x = _product(x, self.input) + self.bias.astype(x.dtype)
         gates = jax.nn.sigmoid(from_x[..., : 2 * size] + _product(h, self.hidden))
@@ -62,20 +62,20 @@ class GRU(eqx.Module):
 
 
 def _product(x: Array, weight: Array) -> Array:
-    """`x @ weight` as a product of two matrices, in the precision of `x`.
+    """Return `x @ weight` as a product of two matrices, in the precision of `x`.
 
-    Its gradient is faster than that of longer shapes.
+    Its gradient is faster than that of a product with more axes.
     """
     flat = x.reshape(-1, x.shape[-1]) @ weight.astype(x.dtype)
     return flat.reshape(*x.shape[:-1], weight.shape[-1])
 
 
 class GraphNetwork(eqx.Module):
-    """One number per action, and a value of the graph where an agent needs it.
+    """A network with one output per action, and optionally a state value.
 
-    features: per node. max_nodes: padded nodes `N` that actions are numbered by. senders: how many
-    of the first nodes can be senders of an action. per_edge: numbers per edge. mixed: keep edges
-    in bfloat16.
+    features: per node. max_nodes: padded nodes `N`, which define the action numbers. senders: only
+    this many first nodes can be senders of an action. per_edge: actions per edge. mixed: store
+    edges in bfloat16.
     """
 
     node_encoder: MLP
@@ -120,9 +120,9 @@ class GraphNetwork(eqx.Module):
         self.mixed = mixed
 
     def __call__(self, observation: dict[str, Array]) -> tuple[Array, Array | None]:
-        """`(head [B, A], value [B] or None)`; padding nodes take no part.
+        """Return `(head [B, A], value [B] or None)`; padding nodes are ignored.
 
-        Actions along edges that do not exist get a number too; masks are the caller's.
+        Actions along missing edges get an output too; the caller must mask them.
         """
         nodes, used = observation["nodes"], observation["node_mask"]
         batch, count, _ = nodes.shape
@@ -132,7 +132,7 @@ class GraphNetwork(eqx.Module):
         edge_weight = exists[..., None].astype(of_edges)
         nothing = jnp.zeros((1,), nodes.dtype)
         node = node_core = node_state = self.node_encoder(nodes) * weight
-        edge = self.edge_encoder(nothing).astype(of_edges)  # [64]: all edges are alike
+        edge = self.edge_encoder(nothing).astype(of_edges)  # [64]: all edges are equal
         edge_core = edge_state = edge
         graph = self.graph_encoder(jnp.broadcast_to(nothing, (batch, 1)))
         graph_core = graph_state = graph
@@ -159,7 +159,7 @@ class GraphNetwork(eqx.Module):
         return head, value
 
     def _edges(self, edge: tuple[Array, Array, Array], nodes: Array, graph: Array) -> Array:
-        """The edge update `[B, N, N, 64]` of [edge, sender, receiver, graph], first by sender."""
+        """Return the edge update `[B, N, N, 64]`, indexed by sender, then receiver."""
         first, second = self.edge_update.layers
         of_edge, of_sender, of_receiver, of_graph = jnp.split(first.weight, 4)
         own = sum(
@@ -171,7 +171,7 @@ class GraphNetwork(eqx.Module):
         return jax.nn.relu(_product(hidden, second.weight) + second.bias.astype(hidden.dtype))
 
     def _read(self, edges: Array, graph: Array) -> Array:
-        """Numbers `[B, A]` of edges `[B, n or the senders, n, 64]`, from their last memory."""
+        """Read out `[B, A]` from the last recurrent states `[B, n or the senders, n, 64]`."""
         for layer in self.edge_decoder.layers:
             edges = jax.nn.relu(_product(edges, layer.weight) + layer.bias.astype(edges.dtype))
         first, *rest = self.readout.layers
@@ -183,24 +183,24 @@ class GraphNetwork(eqx.Module):
         batch, senders, count, per_edge = x.shape
         missing = (self.senders - senders, self.max_nodes - count)
         x = jnp.pad(x, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
-        # Nobody sends to itself: receivers above the sender move down by one.
+        # No node sends to itself: receivers above the sender move down by one.
         below = np.arange(self.max_nodes - 1) < np.arange(self.senders)[:, None]
         x = jnp.where(below[None, :, :, None], x[:, :, :-1], x[:, :, 1:])
         return x.reshape(batch, self.senders * (self.max_nodes - 1) * per_edge)
 
 
 def sizes(observation: dict[str, Any]) -> np.ndarray:
-    """How many nodes each graph of `[..., N, F]` needs, padding at its end left out."""
+    """Return the number of nodes of each graph in `[..., N, F]`, without trailing padding."""
     mask = observation["node_mask"]
     after = np.argmax(mask[..., ::-1], -1)
     return np.where(mask.any(-1), mask.shape[-1] - after, 0)
 
 
 def trim(*observations: Any, bucket: int = BUCKET) -> list[Any]:
-    """NumPy observations `[..., N, F]`, all without the padding that none of them needs.
+    """Return NumPy observations `[..., N, F]`, cut to the size of the largest graph.
 
-    Few sizes are left, multiples of the bucket and the full one, so that programs are compiled for
-    these alone.
+    Sizes are rounded up to a multiple of the bucket or to the full size, so that only a few
+    programs are compiled.
     """
     full = observations[0]["node_mask"].shape[-1]
     most = max(int(sizes(observation).max(initial=0)) for observation in observations)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-HIDDEN = (64, 64)  # paper B.3, torso and heads alike
+HIDDEN = (64, 64)  # paper B.3, for torso and heads
 
 
 class Linear(eqx.Module):

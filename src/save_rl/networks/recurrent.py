@@ -1,16 +1,16 @@
-"""The recurrent network of R2D2 (Kapturowski et al. 2019; atari_r2d2.md, 1.1).
+"""The recurrent network of R2D2 (Kapturowski et al. 2019, section 2.3).
 
     frames / 255 ─► three convolutions ─► dense ─┐
     previous reward, one-hot previous action ────┴─► LSTM ─┬─► value     ─┐
                                                            └─► advantage ─┴─► q̃ = v + a - mean(a)
 
-Its outputs are rescaled values q̃ = h(Q), see `save_rl.rescaling`. A step of an episode is
+Its outputs are rescaled values q̃ = h(Q), see `save_rl.rescaling`. The inputs of a step are
 
     observation = {"frames": uint8 [B, 84, 84, 4], "action": int32 [B], "reward": float32 [B]}
     state = {"hidden": [B, H], "cell": [B, H]}
 
-with the newest frame last, and the action and the reward that led here. At the first step of an
-episode state, action and reward are zero.
+with the newest frame last, and the previous action and reward. At the first step of an episode,
+state, action and reward are zero.
 """
 
 import math
@@ -25,14 +25,14 @@ from save_rl.networks.mlp import MLP
 from save_rl.rescaling import rescale
 from save_rl.types import Array
 
-SIZE = 84  # pixels of a frame's side
-STACK = 4  # frames that the network sees at once
-KERNELS = ((8, 4), (4, 2), (3, 1))  # size and stride: the torso of DQN
+SIZE = 84  # width and height of a frame, in pixels
+STACK = 4  # frames per observation
+KERNELS = ((8, 4), (4, 2), (3, 1))  # size and stride: DQN's torso
 REWARD_INPUTS = ("raw", "tanh", "h")  # as in SEED RL; as in Acme; rescaled like the outputs
 
 
 class Profile(NamedTuple):
-    """Sizes of the layers. dense: before the LSTM, as in SEED RL. stream: of the dueling head."""
+    """Layer sizes. dense: before the LSTM, as in SEED RL. stream: of the dueling head."""
 
     channels: tuple[int, int, int]
     dense: int
@@ -47,7 +47,7 @@ PROFILES = {
 
 
 class Convolution(eqx.Module):
-    """A convolution without padding and a ReLU; initialised like `Linear`."""
+    """A convolution without padding, followed by a ReLU; initialised like `Linear`."""
 
     weight: Array  # [size, size, inputs, outputs]
     bias: Array  # [outputs]
@@ -61,7 +61,7 @@ class Convolution(eqx.Module):
         self.stride = stride
 
     def __call__(self, x: Array) -> Array:
-        """Pictures `[B, height, width, inputs]` to `[B, height', width', outputs]`."""
+        """Map images `[B, height, width, inputs]` to `[B, height', width', outputs]`."""
         strides = (self.stride, self.stride)
         layout = ("NHWC", "HWIO", "NHWC")
         x = jax.lax.conv_general_dilated(x, self.weight, strides, "VALID", dimension_numbers=layout)
@@ -84,20 +84,21 @@ class LSTM(eqx.Module):
         self.bias = jnp.zeros(4 * hidden).at[hidden : 2 * hidden].set(1.0)
 
     def project(self, x: Array) -> Array:
-        """`W x + b` `[..., 4 * hidden]`, the part that many steps can share one product for."""
+        """Return `W x + b` `[..., 4 * hidden]`, which many steps can compute in one product."""
         return x @ self.input + self.bias
 
     def __call__(self, projected: Array, state: dict[str, Array]) -> dict[str, Array]:
-        """`c' = σ(f) c + σ(i) tanh(g)`, `h' = σ(o) tanh(c')` for `(i, f, g, o) = W x + b + U h`."""
+        """Return the next state: `c' = σ(f) c + σ(i) tanh(g)`, `h' = σ(o) tanh(c')`, with
+        `(i, f, g, o) = W x + b + U h`."""
         i, f, g, o = jnp.split(projected + state["hidden"] @ self.hidden, 4, -1)
         cell = jax.nn.sigmoid(f) * state["cell"] + jax.nn.sigmoid(i) * jnp.tanh(g)
         return {"hidden": jax.nn.sigmoid(o) * jnp.tanh(cell), "cell": cell}
 
 
 class RecurrentNetwork(eqx.Module):
-    """Rescaled values of all actions, and a state to go on from.
+    """R2D2's network: rescaled values of all actions, and the next recurrent state.
 
-    profile: a name in `PROFILES`. reward_input: what the LSTM sees of the previous reward, one of
+    profile: a name in `PROFILES`. reward_input: scaling of the previous reward, one of
     `REWARD_INPUTS`.
     """
 
@@ -135,19 +136,19 @@ class RecurrentNetwork(eqx.Module):
         self.num_actions, self.reward_input = num_actions, reward_input
 
     def zero_state(self, batch: int) -> dict[str, Array]:
-        """The state before the first step of an episode."""
+        """Return the state before the first step of an episode."""
         zeros = jnp.zeros((batch, self.lstm.hidden.shape[0]))
         return {"hidden": zeros, "cell": zeros}
 
     def __call__(
         self, observation: dict[str, Array], state: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:
-        """`(q̃ [B, A], the state after this step)`, from the state before it."""
+        """Return `(q̃ [B, A], the state after this step)`, given the state before it."""
         state = self.lstm(self.project(observation), state)
         return self.head(state["hidden"]), state
 
     def project(self, observation: dict[str, Array]) -> Array:
-        """What the LSTM makes of observations before it looks at its state, `[B, 4 * H]`."""
+        """Return the part of the LSTM's gates that depends on observations only, `[B, 4 * H]`."""
         x = observation["frames"].astype(jnp.float32) / 255
         for convolution in self.convolutions:
             x = convolution(x)
@@ -161,7 +162,7 @@ class RecurrentNetwork(eqx.Module):
         return self.lstm.project(jnp.concatenate(seen, -1))
 
     def head(self, hidden: Array) -> Array:
-        """The dueling head `v + a - mean(a)`, `[..., H]` to `[..., A]`."""
+        """Return the dueling head `v + a - mean(a)`, `[..., H]` to `[..., A]`."""
         advantage = self.advantage(hidden)
         return self.value(hidden) + advantage - jnp.mean(advantage, -1, keepdims=True)
 
@@ -169,12 +170,12 @@ class RecurrentNetwork(eqx.Module):
 def unroll(
     network: RecurrentNetwork, observations: dict[str, Array], state: dict[str, Array], valid: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """`(q̃ [T, B, A], last state)` of observations `[T, B, ...]`, from the state before the first.
+    """Return `(q̃ [T, B, A], last state)` for observations `[T, B, ...]`, from the initial state.
 
-    valid: `[T, B]`, false at padding, which leaves the state as it is.
+    valid: `[T, B]`, false at padding, which leaves the state unchanged.
     """
     steps, batch = valid.shape
-    # Nothing in padding may reach a gradient, not even as zero times infinity.
+    # Padding must not reach a gradient, not even as zero times infinity.
     seen = observations | {"reward": jnp.where(valid, observations["reward"], 0.0)}
     flat = jax.tree.map(lambda x: x.reshape(steps * batch, *x.shape[2:]), seen)
     projected = network.project(flat)
@@ -191,9 +192,9 @@ def unroll(
 
 
 def stack_frames(frames: Array) -> Array:
-    """Stacks `[T, B, 84, 84, 4]`, newest frame last, of single frames `[T + 3, B, 84, 84]`.
+    """Return stacks `[T, B, 84, 84, 4]`, newest frame last, from frames `[T + 3, B, 84, 84]`.
 
-    The frames begin with the three before the first step, black where there were none.
+    The first three frames precede the first step; they are black at the start of an episode.
     """
     steps = len(frames) - STACK + 1
     return jnp.stack([frames[i : i + steps] for i in range(STACK)], -1)

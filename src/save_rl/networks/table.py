@@ -1,4 +1,4 @@
-"""Tables in the place of networks, for environments that observe a state's number."""
+"""Tables instead of networks, for environments whose observation is the index of the state."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from save_rl.types import Array
 
 
 class TableNetwork(eqx.Module):
-    """One row per state, starting at zero; observations are integers `[B]`."""
+    """A table with one row per state, initialised to zero; observations are integers `[B]`."""
 
     head: Array  # [S, A]
     value: Array | None  # [S]

@@ -1,4 +1,4 @@
-"""Empty figures, their common look, and writing them; no pyplot, no global state."""
+"""Creating, styling and saving figures; no pyplot, no global state."""
 
 import io
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 9.0  # inches; what a README shows without shrinking the text
+WIDTH = 9.0  # inches; a README shows this without shrinking the text
 LARGE, SMALL = 12, 10  # points
 
 
 def empty_figure(width: float, height: float) -> "Figure":
-    """A figure of this size in inches, drawn without a display."""
+    """Return a figure of this size in inches, which needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -29,7 +29,7 @@ def empty_figure(width: float, height: float) -> "Figure":
 
 
 def single_panel(title: str, x_label: str, y_label: str) -> "tuple[Figure, Axes]":
-    """A figure with one panel and its titles."""
+    """Return a figure with one panel, its title and labels."""
     figure = empty_figure(WIDTH, 4.5)
     axes = figure.subplots()
     axes.set_title(title, fontsize=LARGE + 1)
@@ -39,7 +39,7 @@ def single_panel(title: str, x_label: str, y_label: str) -> "tuple[Figure, Axes]
 
 
 def clean(axes: "Axes") -> None:
-    """A light grid, two spines, readable numbers."""
+    """Style a panel: a light grid, two spines, readable numbers."""
     axes.grid(color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -47,10 +47,10 @@ def clean(axes: "Axes") -> None:
 
 
 def log_x_axis(axes: "Axes") -> None:
-    """A logarithmic x axis with ticks as 100, 1k, 10k; call it when all is drawn.
+    """Make the x axis logarithmic with ticks like 100, 1k, 10k; call it after all drawing.
 
-    Over less than a decade the ticks are evenly spaced, over less than three they are 1, 2, 5,
-    as powers of ten alone would leave hardly any.
+    Ticks are evenly spaced over less than a decade, and 1, 2, 5 over less than three decades, where
+    powers of ten would leave too few.
     """
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -68,12 +68,12 @@ def log_x_axis(axes: "Axes") -> None:
 
 
 def say_empty(axes: "Axes") -> None:
-    """Tell that a panel has nothing to show, so that it does not pass for a broken one."""
+    """Mark a panel as having no data, so that it does not look broken."""
     axes.text(0.5, 0.5, "no data", color="0.4", ha="center", transform=axes.transAxes)
 
 
 def legend_below(figure: "Figure", agents: Iterable[Look]) -> None:
-    """One legend for all panels, under them, of those agents that any panel shows."""
+    """Add one legend below all panels, for the agents that any panel shows."""
     panels = [axes.get_legend_handles_labels() for axes in figure.axes]
     drawn = {label: handle for pair in panels for handle, label in zip(*pair, strict=True)}
     labels = [agent.label for agent in agents if agent.label in drawn]

@@ -1,4 +1,4 @@
-"""The paper's claims, each with what was measured here and whether it holds."""
+"""The paper's claims, each with our measurement and a verdict."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,29 +14,29 @@ from save_rl.report.statistics import greater_p, too_few
 if TYPE_CHECKING:
     from rich.console import Console
 
-AT_LEAST = 5  # seeds on each side; the smallest p-value 5 against 5 can give is 1/252
+AT_LEAST = 5  # seeds on each side; the smallest possible p-value of 5 against 5 is 1/252
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper and what became of it."""
+    """One claim of the paper and our result."""
 
     id: str
-    """Short name that scripts can rely on."""
+    """Short, stable name for scripts."""
     claim: str
-    """What the paper says, in a sentence."""
+    """The paper's claim, in a sentence."""
     where: str
-    """Where it says so."""
+    """Section or figure of the paper."""
     measured: str
-    """What was measured here."""
+    """Our measurement."""
     holds: bool | None
-    """None when the scale is too small to tell."""
+    """None if the scale is too small to tell."""
     seeds: int
-    """Seeds behind the measurement, of the side that has fewer."""
+    """Seeds of the measurement, of the side with fewer."""
     p_value: float | None = None
-    """Of the rank test, where there is one."""
+    """p-value of the rank test, if there is one."""
     note: str = ""
-    """What a reader has to know beside this."""
+    """Caveats for the reader."""
 
 
 def compare(
@@ -50,9 +50,9 @@ def compare(
     alpha: float = 0.05,
     note: str = "",
 ) -> Claim:
-    """The claim that `a` (N,) tends to be larger than `b` (M,), one value per seed.
+    """Return the claim that `a` (N,) tends to be larger than `b` (M,), one value per seed.
 
-    Holds when the one-sided Mann-Whitney p-value is below `alpha`; None when it can't be told.
+    It holds if the one-sided Mann-Whitney p-value is below `alpha`; None if the data cannot tell.
     """
     seeds = min(len(a), len(b))
     measured = f"median {_median(a)} ({names[0]}) against {_median(b)} ({names[1]})"
@@ -69,26 +69,26 @@ def compare(
 
 
 def write_claims(path: str | Path, claims: Iterable[Claim]) -> None:
-    """Write claims as a JSON list; a number that is not finite is refused (JSON has none)."""
+    """Write claims as a JSON list; raise an error for numbers that are not finite."""
     entries = [asdict(claim) for claim in claims]
     text = json.dumps(entries, indent=2, allow_nan=False, ensure_ascii=False)
     write_atomically(path, text + "\n")
 
 
 def read_claims(path: str | Path) -> list[Claim]:
-    """The claims of a file that `write_claims` wrote."""
+    """Read the claims that `write_claims` wrote."""
     return [Claim(**entry) for entry in json.loads(Path(path).read_text(encoding="utf-8"))]
 
 
 def verdict(claim: Claim) -> str:
-    """Whether the claim holds, in words."""
+    """Return the verdict on a claim in words."""
     if claim.holds is None:
         return "too small to tell"
     return "holds" if claim.holds else "does not hold"
 
 
 def print_claims(claims: Iterable[Claim], console: "Console") -> None:
-    """Print each claim with its verdict in words and, below it, what was measured."""
+    """Print each claim with its verdict in words and, below it, the measurement."""
     from rich.padding import Padding
     from rich.text import Text
 

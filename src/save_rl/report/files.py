@@ -1,4 +1,4 @@
-"""Writing a file so that a reader sees all of it or none of it."""
+"""Atomic file writes: a reader sees the whole file or none of it."""
 
 import os
 import secrets
@@ -6,20 +6,20 @@ from pathlib import Path
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder is absent, or holds nothing but what an interrupted write left behind."""
+    """Test whether a folder is absent or empty, apart from leftovers of interrupted writes."""
     if not folder.exists():
         return True
     return folder.is_dir() and all(path.name.endswith(".tmp") for path in folder.iterdir())
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Replace the file at `path` by `data` (text as UTF-8, line endings as they are).
+    """Replace the file at `path` with `data` (text as UTF-8, line endings unchanged).
 
-    The folder must exist. When anything fails, what was at `path` stays and nothing else is left.
+    The folder must exist. On failure the old file stays and no temporary file is left.
     """
     path = Path(path)
     content = data.encode() if isinstance(data, str) else data
-    # Opened by name instead of with tempfile, whose files are readable by their owner only.
+    # Not tempfile, whose files only their owner can read.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:

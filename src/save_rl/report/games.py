@@ -1,4 +1,4 @@
-"""Figures of many games: what an agent gains over another, and learning curves in a grid."""
+"""Figures of many games: the gain of one agent over another, and a grid of learning curves."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ABREAST = 4  # panels
 _TICKS = (-1000, -500, -200, -100, -50, 0, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)  # per cent
-_LINEAR = 100  # per cent up to which the axis is linear where some are far beyond
+_LINEAR = 100  # per cent; a symlog axis is linear up to here
 _HERE = Look("measured", LOOKS["r2d2-save"].colour, "")
 _PUBLISHED = Look("in the paper", "0.25", "D")
 
@@ -33,7 +33,7 @@ _PUBLISHED = Look("in the paper", "0.25", "D")
 def change_figure(
     changes: Mapping[str, float], path: str | Path, *, x_label: str, published: Mapping[str, float]
 ) -> None:
-    """A bar per game with its change in per cent, the largest on top; the paper's beside it."""
+    """Draw a bar per game with its change in per cent, largest on top, and the paper's numbers."""
     names = sorted(changes, key=lambda name: changes[name])
     figure = empty_figure(WIDTH, 1.6 + 0.3 * max(len(names), 3))
     axes = figure.subplots()
@@ -54,7 +54,7 @@ def change_figure(
     else:
         say_empty(axes)
     axes.set_yticks(range(len(names)), names)
-    room = 0.6 + max(0, 3 - len(names)) / 2  # no bar is thicker than that of one in three
+    room = 0.6 + max(0, 3 - len(names)) / 2  # a figure has room for at least three bars
     axes.set_ylim(-room, len(names) - 1 + room)
     axes.set_xlabel(x_label, fontsize=LARGE)
     _scale_to([*changes.values(), *known.values()], axes)
@@ -65,7 +65,7 @@ def change_figure(
 
 
 def _scale_to(shown: Iterable[float], axes: "Axes") -> None:
-    """An x axis that is logarithmic beyond some point where values are far apart."""
+    """Make the x axis symlog if values differ widely."""
     low, high = (bound({0.0, *shown}) for bound in (min, max))
     if max(-low, high) <= 5 * _LINEAR:
         return
@@ -77,10 +77,10 @@ def _scale_to(shown: Iterable[float], axes: "Axes") -> None:
 
 
 def game_curves(rows: Sequence[Row], path: str | Path, titles: Mapping[str, str]) -> None:
-    """Rewards over frames, a panel per game: means over seeds, bands from the worst to the best.
+    """Draw rewards over frames, a panel per game: means over seeds, bands from worst to best.
 
-    `rows` have the conditions `game` and `frames` and the metric 'train_reward'. titles: of all
-    games that have a panel.
+    `rows` have the conditions `game` and `frames` and the metric 'train_reward'. titles: by game,
+    one per panel.
     """
     from matplotlib.ticker import EngFormatter, MaxNLocator
 

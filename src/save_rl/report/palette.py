@@ -1,4 +1,4 @@
-"""How each agent looks in every picture and is called in every table."""
+"""Colour, marker and label of each agent in all figures and tables."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -36,14 +36,14 @@ _SPARE = ("#999933", "#88CCEE", "#AA4499", "#117733", "#DDCC77")
 
 
 def label(agent: str) -> str:
-    """The agent's name as a reader of the paper knows it; other names stay as they are."""
+    """Return the agent's name as in the paper; unknown names are returned unchanged."""
     return LOOKS[agent].label if agent in LOOKS else agent
 
 
 def looks(agents: Iterable[str]) -> dict[str, Look]:
-    """The look of each agent, in the order in which they are drawn and listed.
+    """Return the look of each agent, in the order in which they are drawn and listed.
 
-    Known agents come first, in the order above; others share out the spare colours.
+    Known agents come first, in the order of `LOOKS`; others share the spare colours.
     """
     named = set(agents)
     known = {agent: look for agent, look in LOOKS.items() if agent in named}

@@ -1,4 +1,4 @@
-"""Figures with a panel per task, or per cost of glue: rewards and learning curves."""
+"""Figures with a panel per task or per glue cost: rewards and learning curves."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_HEIGHT, _LEGEND = 3.3, 0.7  # inches, of a panel and of what is below
+_HEIGHT, _LEGEND = 3.3, 0.7  # inches, of a panel and of the legend below
 _DOTTED: Any = {"linestyle": ":", "linewidth": 1.5}
 _PUBLISHED = Look("Bapst et al. 2019", "0.4", "")
 
@@ -36,11 +36,11 @@ def budget_figure(
     *,
     published: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
-    """Reward against test budget: per agent the median over seeds, bars from worst to best seed.
+    """Draw reward against test budget: the median over seeds, bars from worst to best seed.
 
-    `rows` have the conditions `task` and `budget` and the metric 'test_reward'. UCT, which has a
-    budget of its own, is a dashed line across. published: numbers by task and agent, dotted lines
-    in the colours of those agents that the rows have.
+    `rows` have the conditions `task` and `budget` and the metric 'test_reward'. UCT, which has its
+    own budget, is a dashed horizontal line. published: numbers by task and agent, drawn as dotted
+    lines in the agents' colours, for the agents in `rows`.
     """
     rows = select(rows, metric="test_reward")
     agents = looks(str(row["agent"]) for row in rows)
@@ -75,9 +75,9 @@ def curve_panels(
     x_label: str = "Episodes",
     by: str = "task",
 ) -> None:
-    """Learning curves of a metric over log episodes, as in `plots.learning_curves`.
+    """Draw learning curves of a metric over log episodes, as in `plots.learning_curves`.
 
-    over: another condition for the x axis. by: the condition that has a panel per value.
+    over: another condition for the x axis. by: the condition whose values get a panel each.
     """
     rows = select(rows, metric=metric)
     agents = looks(str(row["agent"]) for row in rows)
@@ -89,7 +89,7 @@ def curve_panels(
 
 
 def level_figure(rows: Sequence[Row], path: str | Path) -> None:
-    """Reward per level, a panel per cost of glue: medians over seeds, bars from worst to best.
+    """Draw reward per level, a panel per glue cost: medians over seeds, bars from worst to best.
 
     `rows` have the conditions `sticky_cost` and `level` and the metric 'test_reward', each agent at
     one budget.
@@ -106,10 +106,10 @@ def level_figure(rows: Sequence[Row], path: str | Path) -> None:
 
 
 def progress_figure(rows: Sequence[Row], path: str | Path) -> None:
-    """Levels that a curriculum reached over log episodes: every seed light, their median dark.
+    """Draw the level of the curriculum over log episodes: seeds as light lines, the median dark.
 
     `rows` have the condition `sticky_cost` and the metrics 'episodes_to_level' and 'final_level'.
-    The median of a level ends where half of the seeds did not reach it.
+    The median stops below the first level that no more than half of the seeds reach.
     """
     ends, rises = select(rows, metric="final_level"), select(rows, metric="episodes_to_level")
     agents = looks(str(row["agent"]) for row in ends)
@@ -140,7 +140,7 @@ def progress_figure(rows: Sequence[Row], path: str | Path) -> None:
 
 
 def _median_rises(lines: Sequence[tuple[Mapping[int, float], float]]) -> dict[int, float]:
-    """Episodes to each level, the median of seeds of which one that did not get there counts ∞."""
+    """Return the median episodes to each level; seeds that never reach it count as ∞."""
     highest = max((level for levels, _ in lines for level in levels), default=0)
     found = {}
     for level in range(1, highest + 1):
@@ -153,7 +153,7 @@ def _median_rises(lines: Sequence[tuple[Mapping[int, float], float]]) -> dict[in
 def _stairs(
     axes: "Axes", levels: Mapping[int, float], begin: float, last: float, look: Look, **style: Any
 ) -> None:
-    """A line that rises where a level was reached, from half of `begin` to the `last` episode."""
+    """Draw a line that rises where a level is reached, from half of `begin` to episode `last`."""
     reached = sorted(levels.items())
     at = [min(begin, last) / 2, *(episodes for _, episodes in reached), last]
     height = [0, *(level for level, _ in reached), reached[-1][0] if reached else 0]
@@ -163,9 +163,9 @@ def _stairs(
 def _panels(
     rows: Sequence[Row], y_label: str, x_label: str, by: str = "task"
 ) -> "tuple[Figure, dict[Any, Axes]]":
-    """A panel for every task of the rows, in their order; one without a name if there is none.
+    """Return a panel per task of the rows, in their order, or one untitled panel without rows.
 
-    by: another condition, a number, that has a panel per value.
+    by: another, numeric condition whose values get a panel each.
     """
     names: list[Any] = list(dict.fromkeys(row[by] for row in rows)) or [""]
     width = WIDTH if len(names) <= 3 else 3.0 * len(names)

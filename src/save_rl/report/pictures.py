@@ -1,4 +1,4 @@
-"""Frames into files: an animation, a sheet with a row per label, a line of text below a frame."""
+"""Saving frames: animations, contact sheets with a row per label, and captions."""
 
 import io
 from collections import Counter
@@ -14,14 +14,14 @@ from PIL import Image, ImageDraw, ImageFont
 from save_rl.errors import InputError
 from save_rl.report.files import write_atomically
 
-INK, SHADE, RIM = "#222222", "#f2f2f2", "#cccccc"  # of texts, behind them, around pictures
-FAINT, STRONG = "#999999", "#D55E00"  # of bars
-MARGIN, GAP = 24, 12  # pixels, of a sheet and between its pictures
-REST = 1500  # milliseconds that an animation stays longer at its end
+INK, SHADE, RIM = "#222222", "#f2f2f2", "#cccccc"  # text, its background, picture borders
+FAINT, STRONG = "#999999", "#D55E00"  # bars
+MARGIN, GAP = 24, 12  # pixels, around a sheet and between its pictures
+REST = 1500  # extra milliseconds on the last frame of an animation
 
 
 def caption(frame: np.ndarray, text: str) -> np.ndarray:
-    """A frame `[h, w, 3]` with a line of text in a strip below it, as high for any text."""
+    """Return a frame `[h, w, 3]` with a line of text in a strip of fixed height below it."""
     height, width, _ = frame.shape
     font = _font(max(9, width // 30))
     margin, strip = round(font.size / 2), round(2 * font.size)
@@ -35,7 +35,7 @@ def caption(frame: np.ndarray, text: str) -> np.ndarray:
 
 
 class Bar(NamedTuple):
-    """Two numbers under a name, the second of which may be missing; marked or not."""
+    """A named pair of bars, the second optional; highlighted if `marked`."""
 
     name: str
     first: float
@@ -44,7 +44,7 @@ class Bar(NamedTuple):
 
 
 def beside(frame: np.ndarray, bars: Sequence[Bar], title: str) -> np.ndarray:
-    """A frame `[h, w, 3]` with bars to its right, a line each; all share one scale."""
+    """Return a frame `[h, w, 3]` with bars to its right, one per line, on a common scale."""
     height, width, _ = frame.shape
     line = height / (len(bars) + 1)
     font = _font(max(6, round(line * 0.6)))
@@ -73,9 +73,9 @@ def beside(frame: np.ndarray, bars: Sequence[Bar], title: str) -> np.ndarray:
 
 
 def save_gif(frames: Sequence[np.ndarray], out: Path, seconds_per_frame: float = 0.5) -> None:
-    """Write frames `[h, w, 3]` of one size as an animation that loops and rests on its last frame.
+    """Write frames `[h, w, 3]` of one size as a looping animation that pauses on its last frame.
 
-    A frame that equals the one before prolongs it.
+    A frame equal to its predecessor extends that one.
     """
     if len(frames) == 0:
         raise InputError("frames: there is nothing to save.")
@@ -88,7 +88,7 @@ def save_gif(frames: Sequence[np.ndarray], out: Path, seconds_per_frame: float =
 
 
 def _indexed(frames: Sequence[np.ndarray]) -> list[Image.Image]:
-    """Frames with one palette, the most frequent colours; rarer ones take the nearest of these."""
+    """Return frames with one palette of the most frequent colours; others map to the nearest."""
     weights = np.array([1 << 16, 1 << 8, 1], np.int32)
     packed = [frame @ weights for frame in frames]  # one number per colour
     counts: Counter[int] = Counter()
@@ -96,7 +96,7 @@ def _indexed(frames: Sequence[np.ndarray]) -> list[Image.Image]:
         colours, times = np.unique(pixels, return_counts=True)
         counts.update(dict(zip(colours.tolist(), times.tolist(), strict=True)))
     known = np.array(sorted(counts))
-    kept = np.array([colour for colour, _ in counts.most_common(255)])  # one stays free: unchanged
+    kept = np.array([colour for colour, _ in counts.most_common(255)])  # one is for "unchanged"
     difference = _unpacked(known)[:, None] - _unpacked(kept)
     nearest = np.square(difference).sum(-1).argmin(1).astype(np.uint8)
     pictures = []
@@ -109,12 +109,13 @@ def _indexed(frames: Sequence[np.ndarray]) -> list[Image.Image]:
 
 
 def _unpacked(colours: np.ndarray) -> np.ndarray:
-    """Numbers `[n]` to red, green and blue `[n, 3]`."""
+    """Return red, green and blue `[n, 3]` of packed colours `[n]`."""
     return np.stack([colours >> 16, (colours >> 8) & 255, colours & 255], axis=-1)
 
 
 def contact_sheet(rows: Sequence[tuple[str, Sequence[np.ndarray]]], out: Path) -> None:
-    """Write a PNG with a row of pictures `[h, w, 3]` of one size per label, of one line or more."""
+    """Write a PNG with a row of equally sized pictures `[h, w, 3]` per label; labels may have
+    several lines."""
     columns = max((len(frames) for _, frames in rows), default=0)
     if columns == 0:
         raise InputError("rows: there is nothing to save.")
@@ -143,7 +144,7 @@ def contact_sheet(rows: Sequence[tuple[str, Sequence[np.ndarray]]], out: Path) -
 
 @lru_cache
 def _font(size: float) -> ImageFont.FreeTypeFont:
-    """The font of the plots."""
+    """Return the font of the plots."""
     import matplotlib
 
     return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), size)

@@ -1,4 +1,4 @@
-"""The pictures and the table of budgets; the same numbers give the same bytes."""
+"""Figures and the table of budgets; the same numbers give the same bytes."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
@@ -30,7 +30,7 @@ GRID_POINTS = 200  # of a learning curve
 
 
 def tabular_figure(rows: Sequence[Row], path: str | Path) -> None:
-    """Reward against % terminal actions: a row of panels per reward, a column per budget.
+    """Draw reward against % terminal actions: a row of panels per reward, a column per budget.
 
     `rows` have the conditions `reward`, `terminal` and `budget`. Lines are medians of the
     metric 'test_reward' over seeds, error bars 95 % bootstrap intervals.
@@ -63,7 +63,7 @@ def learning_curves(
     x_label: str = "Episodes",
     y_label: str = "Test reward",
 ) -> None:
-    """Per agent the median of 'test_reward' over seeds with a band from the worst to the best seed.
+    """Draw each agent's median 'test_reward' over seeds, with a band from worst to best seed.
 
     `rows` have the condition `episodes`, whose values may differ between seeds.
     """
@@ -84,7 +84,7 @@ def draw_curves(
     middle: Callable[..., Any] = np.median,
     log_x: bool = True,
 ) -> None:
-    """A panel of learning curves: medians over seeds, bands from the worst to the best seed.
+    """Draw learning curves in a panel: medians over seeds, bands from worst to best seed.
 
     middle: np.mean for means.
     """
@@ -108,11 +108,11 @@ def draw_curves(
 def common_curves(
     rows: Sequence[Row], over: str = "episodes", *, log_x: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The seeds' curves of one agent on the episodes that all of them cover.
+    """Return the seeds' curves of one agent over the range of episodes that all of them cover.
 
-    Returns log-spaced episodes (P,) and values (seeds, P), interpolated over log episodes as the
-    picture shows them. A test before the first episode has no place there and is left out.
-    over: another condition that takes the place of episodes.
+    Returns log-spaced episodes (P,) and values (seeds, P), interpolated over log episodes as in the
+    figure. Tests at episode 0 are left out.
+    over: another condition in place of episodes.
     """
     to_axis, to_episodes = (np.log, np.exp) if log_x else (np.asarray, np.asarray)
     curves = [(to_axis(at), values) for at, values in seed_curves(rows, over)]
@@ -132,7 +132,7 @@ def curve_figure(
     y_label: str,
     log_x: bool = True,
 ) -> None:
-    """One line per agent through its points (xs, ys); a logarithmic axis leaves out xs ≤ 0."""
+    """Draw a line per agent through its points (xs, ys); a logarithmic axis omits xs ≤ 0."""
     figure, axes = single_panel(title, x_label, y_label)
     agents = looks(series)
     for agent, look in reversed(agents.items()):  # the first on top
@@ -150,7 +150,7 @@ def curve_figure(
 
 
 def budget_table(table: Mapping[str, Mapping[int, tuple[float, float]]], title: str) -> "Table":
-    """Agents by test budgets; `table[agent][budget]` is a mean and its standard error."""
+    """Return a table of agents by test budgets; cells of `table` are means and standard errors."""
     from rich.table import Table
     from rich.text import Text
 
@@ -168,7 +168,7 @@ def budget_table(table: Mapping[str, Mapping[int, tuple[float, float]]], title: 
 def _tabular_panel(
     axes: "Axes", rows: Sequence[Row], agents: dict[str, Look], terminals: Sequence[float]
 ) -> None:
-    """A line per agent over equally spaced `terminals`."""
+    """Draw a line per agent over equally spaced `terminals`."""
     spread = min(0.12, 0.02 * len(terminals)) if len(agents) > 1 else 0.0
     draw_intervals(axes, rows, agents, ("terminal", terminals), median_interval, spread)
     axes.set_yticks([0.0, 0.25, 0.5, 0.75, 1.0])
@@ -183,10 +183,10 @@ def draw_intervals(
     summary: Callable[[np.ndarray], Interval],
     spread: float,
 ) -> None:
-    """A line per agent with error bars over a condition, its values equally spaced.
+    """Draw a line per agent with error bars over equally spaced values of a condition.
 
-    over: the condition and its values. summary: of the seeds. spread: how far lines are set apart
-    to each side, so that no bar hides another.
+    over: the condition and its values. summary: of the seeds. spread: largest horizontal offset
+    between lines, so that error bars do not overlap.
     """
     name, ticks = over
     offsets = np.linspace(spread, -spread, len(agents))
@@ -204,13 +204,13 @@ def draw_intervals(
 
 
 def _line(axes: "Axes", x: np.ndarray, y: np.ndarray, look: Look, *, markers: bool) -> None:
-    """A line above any bands; markers where points are few enough to tell apart."""
+    """Draw a line above any bands, with markers if wanted."""
     marker = look.marker if markers else ""
     axes.plot(x, y, color=look.colour, label=look.label, marker=marker, linewidth=1.8, zorder=3)
 
 
 def _interval_line(axes: "Axes", x: np.ndarray, intervals: Sequence[Interval], look: Look) -> None:
-    """Medians at `x`, joined, with their intervals as error bars."""
+    """Draw medians at `x` as a line, with their intervals as error bars."""
     middle, low, high = np.array(intervals).T
     axes.errorbar(
         x,
@@ -228,5 +228,5 @@ def _interval_line(axes: "Axes", x: np.ndarray, intervals: Sequence[Interval], l
 
 
 def _present(rows: Iterable[Row], name: str) -> list[Any]:
-    """The values a column takes, in order."""
+    """Return the sorted distinct values of a column."""
     return sorted({cast(Any, row[name]) for row in rows})

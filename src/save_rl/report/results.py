@@ -1,4 +1,4 @@
-"""Long-form results: one measured number per row.
+"""Long-form results: one measurement per row.
 
 A row has `experiment`, `agent`, `seed`, the conditions of its experiment, `metric` and `value`.
 """
@@ -24,9 +24,9 @@ _FLOAT = re.compile(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?|nan|-?inf")
 
 
 def write_results(path: str | Path, rows: Iterable[Row]) -> None:
-    """Write rows as CSV; conditions stand in the order in which rows first mention them.
+    """Write rows as CSV; conditions appear in the order in which rows first mention them.
 
-    A row need not have every condition: what it lacks is an empty cell.
+    A missing condition is an empty cell.
     """
     rows = list(rows)
     conditions = dict.fromkeys(key for row in rows for key in row if key not in _FIRST + _LAST)
@@ -43,9 +43,9 @@ def write_results(path: str | Path, rows: Iterable[Row]) -> None:
 
 
 def read_results(path: str | Path) -> list[Row]:
-    """The rows of a results file: numbers as numbers, empty cells left out.
+    """Read the rows of a results file: numbers as numbers, without empty cells.
 
-    `experiment`, `agent` and `metric` stay text; a condition that reads as a number becomes one.
+    `experiment`, `agent` and `metric` stay text; a condition that looks like a number becomes one.
     """
     with Path(path).open(newline="", encoding="utf-8") as file:
         lines = csv.reader(file)
@@ -66,7 +66,7 @@ def read_results(path: str | Path) -> list[Row]:
 
 
 def select(rows: Iterable[Row], **conditions: object) -> list[Row]:
-    """The rows that agree with all the conditions (any column can be one)."""
+    """Return the rows that match all conditions (any column can be one)."""
     return [
         row
         for row in rows
@@ -75,20 +75,20 @@ def select(rows: Iterable[Row], **conditions: object) -> list[Row]:
 
 
 def column(rows: Sequence[Row], name: str) -> np.ndarray:
-    """One numeric column; (len(rows),) float64."""
+    """Return a numeric column; (len(rows),) float64."""
     return np.array([row[name] for row in rows], np.float64)
 
 
 def values(rows: Iterable[Row], **conditions: object) -> np.ndarray:
-    """The values of the rows that agree with the conditions, by seed; (N,) float64."""
+    """Return the values of the rows that match the conditions, sorted by seed; (N,) float64."""
     chosen = select(rows, **conditions)
     return column(chosen, "value")[np.argsort(column(chosen, "seed"), kind="stable")]
 
 
 def seed_curves(rows: Sequence[Row], over: str = "episodes") -> list[tuple[np.ndarray, np.ndarray]]:
-    """Every seed's values over a condition, `(at, values)`, in its order; what is at 0 is left out.
+    """Return each seed's curve `(at, values)` over a condition, sorted by it, without points at 0.
 
-    Seeds come in order, too.
+    Seeds are sorted too.
     """
     rows = [row for row, after in zip(rows, column(rows, over) > 0, strict=True) if after]
     curves = []
@@ -100,14 +100,14 @@ def seed_curves(rows: Sequence[Row], over: str = "episodes") -> list[tuple[np.nd
 
 
 def _to_cell(value: object) -> str:
-    """A cell that `_from_cell` reads back; a truth value is written as 0 or 1."""
+    """Return a cell that `_from_cell` can read back; booleans become 0 or 1."""
     if value is None:
         return ""
     return str(int(value) if isinstance(value, bool | np.bool_) else value)
 
 
 def _from_cell(cell: str) -> int | float | str:
-    """The number a cell spells, or its text; stricter than Python, which takes 1_000 as 1000."""
+    """Return a cell's number, or its text; stricter than Python, which reads 1_000 as 1000."""
     if _INTEGER.fullmatch(cell):
         return int(cell)
     return float(cell) if _FLOAT.fullmatch(cell) else cell

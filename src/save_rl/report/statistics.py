@@ -18,7 +18,7 @@ class Interval(NamedTuple):
 def median_interval(
     values: ArrayLike, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
-    """The median of `values` (N,) and its percentile bootstrap interval; same seed, same ends."""
+    """Return the median of `values` (N,) and its percentile bootstrap interval, fixed by `seed`."""
     sample = np.asarray(values, np.float64)
     if sample.size == 0:
         raise ValueError("the median of no values is not defined")
@@ -29,12 +29,12 @@ def median_interval(
 
 
 def greater_p(a: ArrayLike, b: ArrayLike) -> float:
-    """One-sided Mann-Whitney U p-value that `a` (N,) tends to be larger than `b` (M,)."""
+    """Return the one-sided Mann-Whitney U p-value for `a` (N,) being larger than `b` (M,)."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if a.size == 0 or b.size == 0:
         raise ValueError("a rank test needs values on both sides")
     if np.ptp(np.concatenate([a, b])) == 0:
-        return 1.0  # all ranks tie: the statistic has no spread to compare with
+        return 1.0  # all values tie, so the test statistic has no variance
 
     from scipy.stats import mannwhitneyu
 
@@ -42,5 +42,5 @@ def greater_p(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def too_few(*samples: Sequence[float] | np.ndarray, at_least: int = 5) -> bool:
-    """Whether any sample has fewer values than a comparison needs."""
+    """Test whether any sample has fewer values than a comparison needs."""
     return any(len(sample) < at_least for sample in samples)

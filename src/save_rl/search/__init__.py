@@ -2,9 +2,9 @@
 
     result = save_rl.search.save(env, states, q_function, budget=10)
 
-`states` are the states of `B` lanes: of a JAX environment with a leading axis, of a simulator for
-Python a list. `search.device` has the jittable function behind the first, `search.simulators` and
-the kernels of `search.host` the second. `search.draw` shows the tree that was searched.
+`states` holds the states of `B` lanes: a pytree with a leading axis for a JAX environment, a list
+for a Python simulator. The first is searched by the jittable function in `search.device`, the
+second by `search.simulators` and the kernels of `search.host`. `search.draw` draws the tree.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def _search_list(
     return_tree: bool,
     noise: float = 0.0,
 ) -> SearchResult:
-    """Search from states of a simulator for Python."""
+    """Search from a list of states of a Python simulator."""
     import numpy as np
 
     from save_rl.envs.pool import Pool
@@ -54,7 +54,7 @@ def _search_list(
 
 
 def _masked(values: Array, mask: Array) -> Array:
-    """Values `[n, A]` of NumPy, -inf where masked; a mask of width 0 allows everything."""
+    """Return the values `[n, A]`, -inf where masked, in NumPy; a mask of width 0 masks nothing."""
     import numpy as np
 
     values = np.asarray(values, np.float32)
@@ -86,7 +86,7 @@ def save(
     seed: int = 0,
     return_tree: bool = False,
 ) -> SearchResult:
-    """SAVE's search (paper, section 3.2): starts from Qθ and returns Q_MCTS.
+    """Run SAVE's search (paper, section 3.2): start from Qθ and return Q_MCTS.
 
     q_function: maps observations `[B, ...]` to Qθ `[B, A]`.
     """
@@ -121,7 +121,7 @@ def uct(
     seed: int = 0,
     return_tree: bool = False,
 ) -> SearchResult:
-    """UCT without a prior (section 3.1); new states are valued by a random rollout."""
+    """Run UCT without a prior (paper, section 3.1); a random rollout evaluates each new state."""
     from save_rl.search.rules import Rule
 
     options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
@@ -151,10 +151,10 @@ def puct(
     noise: float = 0.0,
     return_tree: bool = False,
 ) -> SearchResult:
-    """PUCT (A.3): a policy guides the search, a value function ends it.
+    """Run PUCT (paper, A.3): a policy guides the search, a value function evaluates new states.
 
     policy_value: maps observations `[B, ...]` to policy logits `[B, A]` and values `[B]`.
-    noise: share of Dirichlet noise at the root; 0.25 while training, 0 otherwise.
+    noise: weight of the Dirichlet noise at the root; 0.25 in training, 0 otherwise.
     """
     from save_rl.search.rules import Rule
 

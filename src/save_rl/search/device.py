@@ -1,9 +1,9 @@
 """Tree search on the device: `mctx.search` with the paper's rules, inside a jitted program.
 
-mctx keeps, per node, the mean of the returns that passed through it, its reward and its discount;
-from these come the sums of returns that `search.rules` asks for. `prior_logits` carries Qθ (SAVE)
-or π (PUCT), -inf where an action is masked. The discount is 0 after a terminal step, so whatever
-mctx expands below a terminal node never reaches the values above it.
+mctx stores, per node, the mean of the returns backed up through it, its reward and its discount;
+the sums of returns that `search.rules` needs are computed from these. `prior_logits` carries Qθ
+(SAVE) or π (PUCT), -inf where an action is masked. The discount is 0 after a terminal step, so
+nodes that mctx expands below a terminal node never affect the values above it.
 """
 
 from typing import Any, NamedTuple
@@ -16,36 +16,36 @@ from save_rl.search import rules
 from save_rl.search.rules import TIE_TOLERANCE, Rule
 from save_rl.types import Array, Evaluator, SearchResult, Simulator
 
-mctx: Any = mctx_library  # its dataclasses are built at run time, unseen by type checkers
+mctx: Any = mctx_library  # type checkers cannot see its dataclasses, which are built at run time
 
 
 class Node(NamedTuple):
-    """What a tree node of one lane remembers."""
+    """The embedding of a tree node of one lane."""
 
     state: Any
-    over: Array  # [] bool, the episode has ended here
+    over: Array  # [] bool, the episode ended at or above this node
 
 
 def root_noise(key: Array, policy: Array, fraction: float = 0.25) -> Array:
     """Mix Dirichlet(1/n) noise over the n unmasked actions into a policy `[A]` (paper, A.3).
 
-    A symmetric Dirichlet whose concentrations add up to 1 is what the weights of a Dirichlet
-    process with concentration 1 leave on each action. So the sticks are broken by plain uniform
-    numbers; 64 of them leave less than float32 can see.
+    A symmetric Dirichlet whose concentrations sum to 1 has the distribution of the total weight
+    that a Dirichlet process with concentration 1 puts on each action. Stick-breaking samples it
+    from uniform random numbers; what remains after 64 sticks is below the precision of float32.
     """
     sticks = 64
     stick_key, action_key = jax.random.split(key)
     cuts = jax.random.uniform(stick_key, (sticks,), minval=1e-7, maxval=1.0)
     left = jnp.concatenate([jnp.ones(1), jnp.cumprod(1 - cuts)[:-1]])
     valid = policy > -jnp.inf
-    rank = jnp.cumsum(valid) - 1  # the how-manieth unmasked action this is
+    rank = jnp.cumsum(valid) - 1  # index among the unmasked actions
     picks = jnp.floor(jax.random.uniform(action_key, (sticks,)) * valid.sum()).astype(rank.dtype)
     noise = (cuts * left) @ (picks[:, None] == rank[None, :]).astype(cuts.dtype)
     return jnp.where(valid, (1 - fraction) * policy + fraction * noise, -jnp.inf)
 
 
 def _node_values(tree: Any, node: Array, rule: Rule) -> tuple[Array, Array, Array]:
-    """Prior, Q_k and visits of all actions of a node of an unbatched tree, each `[A]`."""
+    """Return prior, Q_k and visits of all actions of a node of an unbatched tree, each `[A]`."""
     prior = tree.children_prior_logits[node]
     visits = tree.children_visits[node]
     mean = tree.children_rewards[node] + tree.children_discounts[node] * tree.children_values[node]
@@ -53,7 +53,7 @@ def _node_values(tree: Any, node: Array, rule: Rule) -> tuple[Array, Array, Arra
 
 
 def _select(tree: Any, node: Array, rule: Rule, c: float) -> Array:
-    """`argmax_a Q_k + U_k` at a node of an unbatched tree, ties at random."""
+    """Return `argmax_a Q_k + U_k` at a node of an unbatched tree, breaking ties at random."""
     prior, value, visits = _node_values(tree, node, rule)
     valid = prior > -jnp.inf
     counts = jnp.sum(jnp.where(valid, rules.pseudo_visits(rule, visits), 0)).astype(prior.dtype)
@@ -88,10 +88,10 @@ def search(
 
     Args:
         states: environment states with a leading axis `B`.
-        evaluate: what new nodes are worth, see `Evaluator`.
-        seeds: `[B]` uint32, break ties.
+        evaluate: returns prior and value of new nodes, see `Evaluator`.
+        seeds: `[B]` uint32, for tie-breaking.
         key: JAX key, for root noise and for `evaluate`.
-        noise: share of Dirichlet noise in the prior of the roots (PUCT in training: 0.25).
+        noise: weight of the Dirichlet noise in the root priors (PUCT in training: 0.25).
     """
     key, root_key, noise_key = jax.random.split(key, 3)
     prior, value = evaluate(states, root_key)
@@ -106,7 +106,7 @@ def search(
     def recurrent_fn(params, rng_key, action, node):
         del params
         state, reward, terminated, truncated = jax.vmap(env.step)(node.state, action)
-        del truncated  # time limits end real episodes; the search looks past them
+        del truncated  # time limits end real episodes only; the search continues past them
         new_prior, new_value = evaluate(state, rng_key)
         return mctx.RecurrentFnOutput(
             reward=jnp.where(node.over, 0.0, reward).astype(new_value.dtype),

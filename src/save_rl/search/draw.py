@@ -3,9 +3,9 @@
     result = save_rl.search.save(env, states, q_function, budget=20, return_tree=True)
     draw.save_tree("tree.svg", result.tree)
 
-A picture grows from left to right. A node stands for the action that led to it, so an action, its
-Q_k, its visits and its reward are written along the edge. The most visited child goes on in the row
-of its parent, the others open rows below, so that no two labels can meet.
+The tree grows from left to right. Each edge is labelled with its action, Q_k, visits and reward.
+The most visited child continues its parent's row and the others start rows below, so labels never
+overlap.
 """
 
 import math
@@ -28,8 +28,8 @@ from save_rl.types import Array, SearchResult
 class Node(NamedTuple):
     """A node of either back end, with the statistics of the action that leads to it."""
 
-    number: int  # node k + 1 is made by simulation k
-    parent: int  # -1 for the root, which has no action, value and prior either
+    number: int  # simulation k creates node k + 1
+    parent: int  # -1 for the root, which has no action, value or prior
     action: int
     visits: int
     value: float  # Q_k
@@ -47,10 +47,10 @@ def tree_svg(
     max_nodes: int = 200,
     title: str = "",
 ) -> str:
-    """The tree of one lane as an SVG; `tree` is that of a `SearchResult` of either back end.
+    """Return an SVG of one lane's tree, `SearchResult.tree` of either back end.
 
-    Circles and edges grow with visits, the colour is Q_k by `rule`, squares end the episode. Of
-    more than `max_nodes` nodes the least visited are left out. Tooltips have all numbers.
+    The size of nodes and edges shows visits, colour shows Q_k under `rule`, squares are terminal.
+    Beyond `max_nodes` nodes, the least visited are left out. Tooltips show all numbers.
     """
     if tree is None:
         raise InputError("there is no tree to draw; search with return_tree=True.")
@@ -64,7 +64,7 @@ def tree_svg(
 
 
 def save_tree(path: str | os.PathLike[str], tree: Any, lane: int = 0, **options: Any) -> None:
-    """Write `tree_svg` to a file, whole or not at all."""
+    """Write `tree_svg` to a file, atomically."""
     content = tree_svg(tree, lane, **options)
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -84,9 +84,9 @@ def root_table(
     action_names: Sequence[str] | None = None,
     rows: int = 10,
 ) -> str:
-    """What a search made of the prior `[B, A]` of its roots, as plain text for one lane.
+    """Return a plain-text table of prior `[B, A]` and Q_MCTS at the root of one lane.
 
-    The most visited actions come first, of equally visited ones that with the highest Q_MCTS.
+    Sorted by visits, then by Q_MCTS, highest first.
     """
     before, q_values, visits = (np.asarray(x)[lane] for x in (prior, *result[:2]))
     names = _names(action_names, len(visits))
@@ -117,9 +117,9 @@ def _root(visits: Any) -> Node:
 
 
 def _read_host(tree: Any, lane: int, rule: Rule) -> tuple[list[Node], np.ndarray]:
-    """The nodes of a lane, parents first, and the root's prior `[A]`, -inf where not untried."""
+    """Return a lane's nodes, parents first, and the root's prior `[A]`, -inf unless untried."""
     nodes = [_root(tree.chosen[lane, 0])]
-    for parent in nodes:  # grows on the way
+    for parent in nodes:  # the loop appends to it
         child = int(tree.first_child[lane, parent.number])
         while child != 0:
             at = (lane, child)
@@ -132,7 +132,7 @@ def _read_host(tree: Any, lane: int, rule: Rule) -> tuple[list[Node], np.ndarray
 
 
 def _read_mctx(tree: Any, lane: int, rule: Rule) -> tuple[list[Node], np.ndarray]:
-    """The same of mctx, but for what it expands below terminal nodes: no part of the search."""
+    """Return the same of an mctx tree, without the nodes that it expands below terminal ones."""
     children, counts, priors, rewards, discounts, values, over = (
         np.asarray(x)[lane]
         for x in (
@@ -146,7 +146,7 @@ def _read_mctx(tree: Any, lane: int, rule: Rule) -> tuple[list[Node], np.ndarray
         )
     )
     nodes = [_root(counts[0].sum())]
-    for parent in nodes:  # grows on the way
+    for parent in nodes:  # the loop appends to it
         if parent.terminal:
             continue
         for action in np.flatnonzero(children[parent.number] >= 0):
@@ -160,7 +160,7 @@ def _read_mctx(tree: Any, lane: int, rule: Rule) -> tuple[list[Node], np.ndarray
 
 
 def _names(action_names: Sequence[str] | None, num_actions: int) -> list[str]:
-    """A name for each action, of characters that XML can hold and a line can show."""
+    """Return a name for each action, in printable characters that XML allows."""
     if action_names is None:
         return [str(a) for a in range(num_actions)]
     allowed = f"one for each of the {num_actions} actions"
@@ -173,7 +173,7 @@ def _printable(text: object) -> str:
 
 
 def _cells(text: str) -> int:
-    """The width of a text in a fixed-width font."""
+    """Return the width of a text in a fixed-width font, in characters."""
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
     return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
 
@@ -187,7 +187,7 @@ def _shorten(text: str, cells: int = 24) -> str:
 
 
 def _decimals(values: Any) -> int:
-    """Decimals that tell these numbers apart: three digits of their range."""
+    """Return the decimals to print so that these numbers differ: three digits of their range."""
     finite = [float(x) for x in values if math.isfinite(x)]
     span = max(finite, default=0.0) - min(finite, default=0.0)
     return min(max(2 - math.floor(math.log10(span)), 0), 4) if span > 0 else 2
@@ -202,7 +202,7 @@ def _count(n: int, noun: str) -> str:
 
 
 def _untried_line(prior: np.ndarray, names: Sequence[str], *, show_prior: bool = True) -> str:
-    """How many actions were not tried; `prior` `[A]` is -inf for all others."""
+    """Return a line that counts the untried actions; `prior` `[A]` is -inf for all others."""
     n = int((prior > -np.inf).sum())
     if n == 0:
         return ""
@@ -217,7 +217,7 @@ _CELL = 0.61  # width of a character, in font sizes
 _ROW, _MARGIN, _GAP, _BEND = 27, 18, 10, 6
 _SMALLEST, _LARGEST = 4.0, 10.0  # radii of nodes
 _INK, _FAINT, _LINE, _BEST = "#222222", "#666666", "#C6CBD2", "#D55E00"
-# From low to high values: ColorBrewer's YlGnBu, which colour-blind readers can tell apart.
+# From low to high values: ColorBrewer's YlGnBu, safe for colour-blind readers.
 _COLOURS = ((255, 255, 204), (161, 218, 180), (65, 182, 196), (44, 127, 184), (37, 52, 148))
 _HEADER = ("action", "Q", "visits", "reward")
 
@@ -228,7 +228,7 @@ class _Place(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """Where the nodes of one depth are."""
+    """The x coordinates of the nodes of one depth."""
 
     left: float  # of the labels
     ends: tuple[float, ...]  # of the fields of a label
@@ -247,7 +247,7 @@ def _svg(nodes: Sequence[Node], names: Sequence[str], untried: str, hidden: int,
 
     svg = ET.Element("svg")
     paper = _add(svg, "rect", fill="#FFFFFF")
-    y, ends = float(_MARGIN), [columns[-1].centre + _LARGEST]  # of all that may stick out
+    y, ends = float(_MARGIN), [columns[-1].centre + _LARGEST]  # right edges, for the total width
     if title:
         ends.append(_text(svg, _MARGIN, y + 11, title, font_size=_LARGE, font_weight="bold"))
         y += 28
@@ -266,7 +266,7 @@ def _svg(nodes: Sequence[Node], names: Sequence[str], untried: str, hidden: int,
         _add(svg, "path", d=edge, fill="none", stroke=_LINE, stroke_dasharray="2 3")
         ends.append(_text(svg, left, below + 4, untried, fill=_FAINT))
         below += _ROW
-    # From below, so that the best row lies on top, and an edge under the node that it leaves.
+    # From the bottom up, so that the best row is on top, and nodes cover the ends of their edges.
     for node in sorted(nodes, key=lambda node: places[node.number][::-1], reverse=True):
         depth, row = places[node.number]
         at, best = (columns[depth].centre, y + row * _ROW), row == 0
@@ -304,7 +304,7 @@ def _svg(nodes: Sequence[Node], names: Sequence[str], untried: str, hidden: int,
 
 
 def _label(node: Node, names: Sequence[str], decimals: int) -> tuple[str, ...]:
-    """The fields of a label, in the order of the header."""
+    """Return the fields of a label, in the order of the header."""
     if node.parent < 0:
         return "root", "", str(node.visits), ""
     reward = f"{node.reward:+.3g}" if node.reward != 0 else ""
@@ -326,9 +326,9 @@ def _tooltip(node: Node, names: Sequence[str]) -> str:
 
 
 def _places(nodes: Sequence[Node]) -> dict[int, _Place]:
-    """Depth and row of each node: the most visited child stays in the row, others open new ones.
+    """Return depth and row of each node: the most visited child keeps the row of its parent.
 
-    Of equally visited children the better one comes first, so row 0 is the best path.
+    Among equally visited children the better one comes first, so row 0 is the best path.
     """
     children: dict[int, list[Node]] = {node.number: [] for node in nodes}
     for node in sorted(nodes[1:], key=lambda node: (node.visits, node.value, -node.number)):
@@ -345,7 +345,7 @@ def _places(nodes: Sequence[Node]) -> dict[int, _Place]:
 
 
 def _columns(places: dict[int, _Place], labels: dict[int, tuple[str, ...]]) -> list[_Column]:
-    """A column per depth, as wide as its labels; fields without any text take no room."""
+    """Return a column per depth, as wide as its labels; empty fields take no space."""
     columns, left = [], float(_MARGIN)
     for depth in range(1 + max(place.depth for place in places.values())):
         inside = [labels[number] for number, place in places.items() if place.depth == depth]
@@ -363,7 +363,7 @@ def _columns(places: dict[int, _Place], labels: dict[int, tuple[str, ...]]) -> l
 
 
 def _legend(svg: ET.Element, y: float, values: tuple[str, str], *, terminal: bool) -> float:
-    """One line about colours, sizes and shapes; returns where it ends."""
+    """Draw one line that explains colours, sizes and shapes; return its right end."""
     look, gap, skip = {"font_size": _SMALL, "fill": _FAINT}, 6, 24
     x = _text(svg, _MARGIN, y + 3.5, values[0], **look) + gap
     for i in range(20):
@@ -383,7 +383,7 @@ def _legend(svg: ET.Element, y: float, values: tuple[str, str], *, terminal: boo
 
 
 def _radius(share: float) -> float:
-    """Of a node with this share of all visits; the area grows evenly."""
+    """Return the radius of a node with this share of all visits; the area grows linearly."""
     return math.sqrt(_SMALLEST**2 + share * (_LARGEST**2 - _SMALLEST**2))
 
 
@@ -396,7 +396,7 @@ def _mark(
     square: bool = False,
     best: bool = False,
 ) -> None:
-    """A node: a circle, or a square of the same area."""
+    """Draw a node: a circle, or a square of the same area."""
     look = {"fill": fill, "stroke": _BEST if best else "#555555", "stroke_width": 2 if best else 1}
     (x, y), half = at, _radius(share) * math.sqrt(math.pi) / 2
     if square:
@@ -406,7 +406,7 @@ def _mark(
 
 
 def _bent(x: float, y: float, stem: float, to_x: float, to_y: float) -> str:
-    """A path to the right that turns down at `stem`, with round corners."""
+    """Return an SVG path to the right that turns down at `stem`, with round corners."""
     if y == to_y:
         return f"M {x:.1f} {y:.1f} H {to_x:.1f}"
     down = f"H {stem - _BEND:.1f} q {_BEND} 0 {_BEND} {_BEND} V {to_y - _BEND:.1f}"
@@ -414,7 +414,7 @@ def _bent(x: float, y: float, stem: float, to_x: float, to_y: float) -> str:
 
 
 def _colour(share: float) -> str:
-    """From low (0) to high (1) values."""
+    """Return the colour of a value, from lowest (0) to highest (1); white if not finite."""
     if not math.isfinite(share):
         return "#FFFFFF"
     stops = np.linspace(0, 1, len(_COLOURS))
@@ -429,7 +429,7 @@ def _width(text: str, size: int = _TEXT) -> int:
 
 
 def _fields(at: ET.Element, column: _Column, y: float, texts: Sequence[str], **look: Any) -> None:
-    """A label or header: the first field to the left, the numbers to the right."""
+    """Write a label or header: the first field left-aligned, the numbers right-aligned."""
     for i, text in enumerate(texts):
         if text and i == 0:
             _text(at, column.left, y, text, **look)
@@ -438,13 +438,13 @@ def _fields(at: ET.Element, column: _Column, y: float, texts: Sequence[str], **l
 
 
 def _text(parent: ET.Element, x: float, y: float, text: str, **look: Any) -> float:
-    """Write a text; returns where it ends, unless it is anchored elsewhere."""
+    """Write a text; return its right end, valid for left-aligned text."""
     _add(parent, "text", x=x, y=y, **look).text = text
     return x + _width(text, look.get("font_size", _TEXT))
 
 
 def _add(parent: ET.Element, tag: str, **attributes: Any) -> ET.Element:
-    """An element whose attributes have dashes for underscores and numbers without long tails."""
+    """Add an element; attribute names get dashes for underscores, numbers two decimals."""
     texts = {
         name.replace("_", "-"): value if isinstance(value, str) else str(round(value, 2))
         for name, value in attributes.items()

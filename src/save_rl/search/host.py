@@ -1,13 +1,12 @@
 """Tree search on the host: flat NumPy arrays for many lanes, Numba kernels, any simulator.
 
-A node stands for the action that led to it, so all statistics of a tried action lie with its
-child: `visits`, `total_return`, `reward`. At most one action is tried per simulation, so the node
-that simulation `k` creates is number `k + 1` and 0 is the root. The only array as wide as the
-number of actions is the prior. There, -inf marks actions that are not available to a first try:
-masked, or tried already (their prior moves to `edge_prior` of the child). The best untried action
-is the one with the highest prior. The few best are looked up when a node is chosen from, and kept
-in `ranked` until they are used up: a selection looks at the tried actions and at two of these alone
-(at all actions only where untried ones tie), and a leaf that nobody returns to costs one copy.
+Each node stores the statistics of the edge that leads to it: `visits`, `total_return`, `reward`. A
+simulation adds at most one node, so simulation `k` creates node `k + 1`; 0 is the root. Only the
+prior has one entry per action. There, -inf marks actions that cannot be expanded: masked, or
+already tried (their prior moves to `edge_prior` of the child). The best untried action is the one
+with the highest prior. The first selection at a node finds its few best untried actions and caches
+them in `ranked` until they run out: a selection then scores the tried actions and two of these (all
+actions only where untried ones tie), and a leaf that is never revisited costs one copy.
 """
 
 from collections.abc import Callable
@@ -38,14 +37,14 @@ class Trees(NamedTuple):
     action: np.ndarray  # [B, N] int32, the action that leads from the parent here
     first_child: np.ndarray  # [B, N] int32, 0 for none
     sibling: np.ndarray  # [B, N] int32, the next child of the same parent, 0 for none
-    num_valid: np.ndarray  # [B, N] int32, unmasked actions; -1 before they are counted
+    num_valid: np.ndarray  # [B, N] int32, number of unmasked actions; -1 before the count
     num_tried: np.ndarray  # [B, N] int32, children
-    chosen: np.ndarray  # [B, N] int32, simulations that chose an action here
+    chosen: np.ndarray  # [B, N] int32, simulations that selected an action here
     visits: np.ndarray  # [B, N] int32, simulations through the edge that leads here
-    first: np.ndarray  # [B, N] int32, where the untried actions in `ranked` begin
-    last: np.ndarray  # [B, N] int32, where they end; below its length, they are all there are
+    first: np.ndarray  # [B, N] int32, start of the untried actions in `ranked`
+    last: np.ndarray  # [B, N] int32, their end; if below 4, `ranked` holds all untried actions
     terminal: np.ndarray  # [B, N] bool
-    reward: np.ndarray  # [B, N] float64, paid on the way here
+    reward: np.ndarray  # [B, N] float64, of the edge that leads here
     total_return: np.ndarray  # [B, N] float64, sum of returns backed up through the edge
     edge_prior: np.ndarray  # [B, N] float64, prior of the action that leads here
     ranked: np.ndarray  # [B, N, 4] int32, untried actions with the highest priors, best first
@@ -53,7 +52,7 @@ class Trees(NamedTuple):
 
 
 def allocate(lanes: int, budget: int, num_actions: int, dtype: type = np.float32) -> Trees:
-    """Room for `lanes` trees; `plant` starts one."""
+    """Allocate `lanes` trees; `plant` initialises one."""
     shape = (lanes, budget + 1)
     types = [np.int32] * 10 + [np.bool_] + [np.float64] * 3
     wide = [np.zeros((*shape, _RANKED), np.int32), np.zeros((*shape, num_actions), dtype)]
@@ -64,12 +63,12 @@ def allocate(lanes: int, budget: int, num_actions: int, dtype: type = np.float32
 def _rank_untried(trees, lane, node):
     """Find the untried actions with the highest priors."""
     row, ranked = trees.prior[lane, node], trees.ranked[lane, node]
-    if trees.num_valid[lane, node] < 0:  # nothing was tried here yet
+    if trees.num_valid[lane, node] < 0:  # first selection at this node
         valid = 0
         for a in range(row.shape[0]):
             valid += row[a] > -np.inf
         trees.num_valid[lane, node] = valid
-    count, lowest = 0, -np.inf  # of those found; the prior that the next one must exceed
+    count, lowest = 0, -np.inf  # actions found; the prior that another must exceed
     for a in range(row.shape[0]):
         if row[a] > lowest:
             at = min(count, _RANKED - 1)
@@ -91,8 +90,8 @@ def _forget_ranks(trees, lane, node):
 
 @njit
 def _make_node(trees, lane, node, prior, terminal):
-    """Set up a node without children; `prior` `[A]` is -inf where masked."""
-    if not terminal:  # nobody chooses from an end
+    """Initialise a node without children; `prior` `[A]` is -inf where masked."""
+    if not terminal:  # nothing is ever selected at a terminal node
         row = trees.prior[lane, node]
         for a in range(row.shape[0]):
             row[a] = prior[a]
@@ -106,7 +105,7 @@ def _make_node(trees, lane, node, prior, terminal):
 
 @njit
 def plant(trees, lane, prior):
-    """Start the tree of a lane at a root with this prior `[A]`."""
+    """Initialise a lane's tree: a root with this prior `[A]`."""
     _make_node(trees, lane, 0, prior, False)
     trees.parent[lane, 0] = -1
 
@@ -121,7 +120,7 @@ def _score(rule, space, prior, total_return, visits, spread, c):
 
 @njit
 def choose(trees, lane, node, simulation, rule, space, c, seed):
-    """The action that the rule selects at a node, and the child behind it (0 if untried)."""
+    """Return the action that the rule selects at a node, and its child (0 if untried)."""
     first, last = trees.first[lane, node], trees.last[lane, node]
     if first + 2 > last and last == _RANKED:
         _rank_untried(trees, lane, node)
@@ -165,7 +164,7 @@ def choose(trees, lane, node, simulation, rule, space, c, seed):
 
 @njit
 def _break_tie(trees, lane, node, simulation, rule, space, c, seed, spread, best):
-    """Of all actions whose score ties with `best`, the one with the highest random priority."""
+    """Return the action of highest random priority among those that tie with `best`, and child."""
     action, chosen_child, highest = -1, 0, np.int64(-1)
     child = trees.first_child[lane, node]
     while child != 0:
@@ -197,10 +196,10 @@ def _break_tie(trees, lane, node, simulation, rule, space, c, seed, spread, best
 
 @njit
 def select(trees, lane, simulation, rule, space, c, seed):
-    """Walk from the root to an untried action or a known terminal node.
+    """Descend from the root to an untried action or a known terminal node.
 
     Returns `(node, action)`: the node to expand and the action to try there, or the terminal node
-    and -1, where no simulator is needed.
+    and -1, which needs no simulator step.
     """
     node = 0
     while True:
@@ -216,7 +215,7 @@ def select(trees, lane, simulation, rule, space, c, seed):
 def expand(trees, lane, simulation, parent, action, reward, terminal, prior):
     """Add the node that simulation `simulation` reached.
 
-    prior: `[A]` that of its state, not looked at where it is terminal.
+    prior: `[A]` of the new state; ignored if terminal.
     """
     node = simulation + 1
     _make_node(trees, lane, node, prior, terminal)
@@ -240,9 +239,9 @@ def expand(trees, lane, simulation, parent, action, reward, terminal, prior):
 
 @njit
 def backup(trees, lane, node, value, discount, space):
-    """Add `R = r_t + γ r_{t+1} + … + γ^{T-t} V(s_T)` to every edge on the way to the root.
+    """Add `R = r_t + γ r_{t+1} + … + γ^{T-t} V(s_T)` to every edge up to the root.
 
-    In transformed space `h(R)` is added.
+    Adds `h(R)` instead in `Space.TRANSFORMED`.
     """
     while node != 0:
         value = trees.reward[lane, node] + discount * value
@@ -271,7 +270,7 @@ def root_result(trees, lane, rule, q_values, visits):
 
 @njit
 def nth(valid, n):
-    """The index of the n-th true entry."""
+    """Return the index of the n-th true entry, from 0; -1 if there are fewer."""
     for a in range(valid.shape[0]):
         if valid[a]:
             if n == 0:
@@ -282,9 +281,9 @@ def nth(valid, n):
 
 @njit
 def mix_noise(policy, share, out):
-    """Mix Dirichlet(1/n) noise over n unmasked actions into a policy; sticks as in `search.device`.
+    """Mix Dirichlet(1/n) noise over the n unmasked actions into a policy, -inf where masked.
 
-    Masked actions are -inf.
+    Uses the stick-breaking of `search.device.root_noise`.
     """
     valid = policy > -np.inf
     n = valid.sum()
@@ -301,7 +300,7 @@ def mix_noise(policy, share, out):
 
 @njit
 def mix_noise_all(seeds, share, policies):
-    """`mix_noise` in every row `[B, A]`, in place."""
+    """Apply `mix_noise` to every row `[B, A]`, in place."""
     for lane in range(policies.shape[0]):
         np.random.seed(seeds[lane])
         mix_noise(policies[lane], share, policies[lane])
@@ -358,13 +357,13 @@ def _results(trees, lanes, rule, q_values, visits):
 
 
 class Search:
-    """The trees of `B` lanes, searched in lock-step; the room is used again by every search.
+    """The trees of `B` lanes, searched in lock-step; every search reuses the same memory.
 
-    `begin`, then for every simulation `select` and `expand`, then `result`. Between the two the
-    caller steps its simulators and evaluates the new states, in any way it likes. Lanes that take
-    no part cost nothing.
+    Call `begin`, then `select` and `expand` for every simulation, then `result`. Between `select`
+    and `expand` the caller steps its simulators and evaluates the new states. Lanes that are left
+    out cost nothing.
 
-    out: where `result` writes, `(q_values [B, A], visits [B, A])`; default arrays of its own.
+    out: arrays `(q_values [B, A], visits [B, A])` that `result` writes to; by default its own.
     """
 
     def __init__(
@@ -394,12 +393,12 @@ class Search:
         rows: np.ndarray | None = None,
         space: Space = Space.PLAIN,
     ) -> None:
-        """Plant the trees.
+        """Start a search: create the roots.
 
-        priors: `[n, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for ties.
-        lanes: the lanes that take part; default all. rows: `[B]`, which row of `priors` belongs to
-        a lane; default its own number. space: of the priors and of the results; values of states
-        and rewards are always plain.
+        priors: `[n, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for tie-breaking.
+        lanes: indices of the lanes to search; default all. rows: `[B]`, each lane's row of
+        `priors`; by default the lane's index. space: the units of priors and results; rewards and
+        the values of states are always in plain units.
         """
         everything = np.arange(len(self.nodes))
         self.lanes = everything if lanes is None else np.asarray(lanes, np.int64)
@@ -410,7 +409,7 @@ class Search:
         _plant_all(self.trees, self.lanes, everything if rows is None else rows, priors)
 
     def select(self) -> tuple[np.ndarray, np.ndarray]:
-        """`(nodes [B], actions [B])`: what to try where; action -1 where nothing is to be done."""
+        """Return `(nodes [B], actions [B])` to expand; action -1 where no step is needed."""
         _select_all(
             self.trees, self.lanes, self._simulation, self._rule, self._space, self._c,
             self._seeds, self.nodes, self.actions,
@@ -418,7 +417,7 @@ class Search:
         return self.nodes, self.actions
 
     def drop(self, lanes: np.ndarray) -> None:
-        """Go on without these lanes."""
+        """Stop searching these lanes."""
         self.lanes = np.setdiff1d(self.lanes, lanes)
         self.actions[lanes] = -1
 
@@ -430,10 +429,10 @@ class Search:
         priors: np.ndarray,
         values: np.ndarray,
     ) -> None:
-        """Add what the simulators found, `[B]` each, and back it up.
+        """Add the new nodes, with rewards `[B]` and terminal flags `[B]`, and back up.
 
-        rows: which row of `priors [n, A]` (-inf where masked) and `values [n]` belongs to a lane;
-        not looked at where the new state is terminal or nothing was tried.
+        rows: `[B]`, each lane's row of `priors [n, A]` (-inf where masked) and `values [n]`;
+        ignored where the new state is terminal or no action was tried.
         """
         _expand_all(
             self.trees, self.lanes, self._simulation, self.nodes, self.actions, rewards, terminals,
@@ -442,18 +441,18 @@ class Search:
         self._simulation += 1
 
     def result(self, return_tree: bool = False) -> SearchResult:
-        """Q_K and visits; the arrays are written anew by the next search.
+        """Return Q_K and visits of the roots; the next search overwrites the arrays.
 
-        Lanes that took no part are left as they are.
+        The rows of lanes that were not searched keep their contents.
         """
         _results(self.trees, self.lanes, self._rule, self._q_values, self._visits)
         tree = self.trees if return_tree else None
         return SearchResult(self._q_values, self._visits, self._visits > 0, tree)
 
 
-# Steps the simulators of the lanes that need it: given `nodes [B]`, `actions [B]` (-1 where nothing
-# is to be done) and the number of the node that is being made, returns `(reward [B],
-# terminal [B], prior [B, A], value [B])`; the prior is -inf where masked.
+# Steps the simulators: maps `nodes [B]`, `actions [B]` (-1 where no step is needed) and the number
+# of the new node to `(reward [B], terminal [B], prior [B, A], value [B])`; the prior is -inf where
+# masked.
 Step = Callable[
     [np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 ]
@@ -471,10 +470,10 @@ def search(
     space: Space = Space.PLAIN,
     return_tree: bool = False,
 ) -> SearchResult:
-    """Search `B` lanes with a function that steps and evaluates all of them.
+    """Search `B` lanes with one function that steps and evaluates all of them.
 
-    prior: `[B, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for ties. space: see
-    `Search.begin`.
+    prior: `[B, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for tie-breaking.
+    space: see `Search.begin`.
     """
     lanes, num_actions = prior.shape
     trees = Search(lanes, budget, num_actions, prior.dtype.type)

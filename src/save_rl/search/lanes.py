@@ -1,4 +1,4 @@
-"""What a search asks of a batch of lanes of a JAX environment: masks and random rollouts."""
+"""Action masks and random rollouts for a batch of lanes of a JAX environment."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import jax.numpy as jnp
 
 from save_rl.types import Array, Simulator
 
-_ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
+_ROLLOUT_LIMIT = 1000  # steps; cuts off random rollouts in environments that never end
 
 
 def masks(env: Simulator, states: Any) -> Array:
-    """Actions that the states `[B]` allow: `[B, A]`, or `[B, 0]` where all always are."""
+    """Return the allowed actions of states `[B]`: `[B, A]`, or `[B, 0]` without action masks."""
     action_mask = getattr(env, "action_mask", None)
     if action_mask is None:
         return jnp.zeros((jax.tree.leaves(states)[0].shape[0], 0), jnp.bool_)
@@ -19,12 +19,12 @@ def masks(env: Simulator, states: Any) -> Array:
 
 
 def apply_mask(values: Array, mask: Array) -> Array:
-    """-inf where masked; a mask of width 0 allows everything."""
+    """Return the values, -inf where masked; a mask of width 0 masks nothing."""
     return values if mask.shape[-1] == 0 else jnp.where(mask, values, -jnp.inf)
 
 
 def random_action(key: Array, mask: Array, num_actions: int) -> Array:
-    """A uniform allowed action of one lane."""
+    """Draw an allowed action of one lane, uniformly."""
     if mask.shape[-1] == 0:
         return jax.random.randint(key, (), 0, num_actions)
     nth = jax.random.randint(key, (), 0, jnp.maximum(mask.sum(), 1))
@@ -32,7 +32,7 @@ def random_action(key: Array, mask: Array, num_actions: int) -> Array:
 
 
 def rollouts(env: Simulator, states: Any, discount: float, key: Array) -> Array:
-    """Return of a uniformly random policy from each state `[B]` to the end of its episode."""
+    """Return the discounted returns `[B]` of a uniformly random policy, to the end of episodes."""
     lanes = jax.tree.leaves(states)[0].shape[0]
 
     def unfinished(carry):

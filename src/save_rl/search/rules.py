@@ -1,7 +1,7 @@
-"""The three search policies `argmax_a Q_k(s, a) + U_k(s, a)` of the paper, and how ties break.
+"""The three search policies `argmax_a Q_k(s, a) + U_k(s, a)` of the paper, and tie-breaking.
 
-Every function here is plain arithmetic, so that one definition serves both back ends: JAX arrays
-in `search.device`, and scalars compiled by Numba in `search.host`.
+Every function here is plain arithmetic, so one definition serves both back ends: JAX arrays in
+`search.device`, and scalars compiled by Numba in `search.host`.
 
 | rule | value of an action | exploration |
 |---|---|---|
@@ -26,10 +26,11 @@ class Rule(IntEnum):
 
 
 class Space(IntEnum):
-    """What is averaged where a network predicts rescaled values h(Q) (atari_r2d2.md, section 6).
+    """The units in which a search averages, for networks that predict rescaled values h(Q).
 
-    PLAIN: priors and returns as they are. TRANSFORMED: rescaled priors with h of every return.
-    MIXED: plain means, of which h is compared.
+    PLAIN: priors and returns in plain units. TRANSFORMED: means of the rescaled prior and of h of
+    every return. MIXED: means in plain units, compared after h. See
+    docs/experiments/atari.md#values-in-the-search.
     """
 
     PLAIN = 0
@@ -37,22 +38,22 @@ class Space(IntEnum):
     MIXED = 2
 
 
-# Scores closer than this are tied: far below any difference that matters, above the rounding of
-# float32, so that single and double precision see the same ties.
+# Scores closer than this are tied: far below any difference that matters, yet above the rounding
+# error of float32, so single and double precision see the same ties.
 TIE_TOLERANCE = 1e-5
 
 _SAVE, _UCT = int(Rule.SAVE), int(Rule.UCT)
 
 
 def action_value(rule: int, prior: Any, total_return: Any, visits: Any) -> Any:
-    """Q_k(s, a) from the sum of backed-up returns."""
+    """Return Q_k(s, a), from the sum of backed-up returns."""
     if rule == _SAVE:
         return (prior + total_return) / (visits + 1)
     return total_return / (visits + (visits == 0))
 
 
 def pseudo_visits(rule: int, visits: Any) -> Any:
-    """N_k(s, a) as it enters ΣN: what a node sums over its unmasked actions."""
+    """Return N_k(s, a) as it enters ΣN, the sum over a node's unmasked actions."""
     if rule == _SAVE:
         return visits + 1
     if rule == _UCT:
@@ -61,7 +62,7 @@ def pseudo_visits(rule: int, visits: Any) -> Any:
 
 
 def exploration(rule: int, prior: Any, visits: Any, spread: Any, c: Any) -> Any:
-    """U_k(s, a); `spread` is √(log ΣN) for SAVE and UCT, √ΣN for PUCT, one number per node."""
+    """Return U_k(s, a); `spread` is √(log ΣN) for SAVE and UCT, √ΣN for PUCT, one per node."""
     if rule == _SAVE:
         return c * spread / (visits + 1) ** 0.5
     if rule == _UCT:
@@ -70,12 +71,12 @@ def exploration(rule: int, prior: Any, visits: Any, spread: Any, c: Any) -> Any:
 
 
 def tie_priority(seed: Any, simulation: Any, node: Any, action: Any) -> Any:
-    """A random 31-bit number for one action in one selection; of tied actions the highest wins.
+    """Return a random 31-bit number for one action in one selection; the highest wins a tie.
 
-    It depends on the lane's seed, the simulation, the node and the action alone, so both back ends
-    break the same tie in the same way, and each tie is broken afresh. Three odd multipliers spread
+    It depends only on the lane's seed, the simulation, the node and the action, so both back ends
+    break the same tie in the same way, and every tie is broken anew. Three odd multipliers spread
     the indices, then two rounds of multiply and xor-shift scramble the bits. Works on Python
-    integers, Numba's and unsigned 32-bit arrays.
+    integers, Numba integers and unsigned 32-bit arrays.
     """
     x = (seed + simulation * 0x1E3779B1 + node * 0x05EBCA77 + action * 0x42B2AE3D) & 0x7FFFFFFF
     x = x ^ (x >> 16)

@@ -1,9 +1,9 @@
-"""Search over lanes of simulators: the trees of `search.host`, the states of `envs.pool`.
+"""Search over lanes of simulators: trees in `search.host`, states in `envs.pool`.
 
-A simulation is: select in every tree, step the simulators, one call of the network for all new
-states, expand and back up. The lanes come in groups. While one group's new states are evaluated,
-the workers simulate for another, and with three groups or more the trees of a third are walked;
-what is found does not depend on it.
+Each simulation selects in every tree, steps the simulators, evaluates all new states in one
+network call, then expands and backs up. Lanes are split into groups: while the network evaluates
+one group's new states, the workers step another group, and with three or more groups selection
+runs in a third. The results do not depend on this overlap.
 """
 
 from collections import deque
@@ -17,29 +17,29 @@ from save_rl.search import host
 from save_rl.search.rules import Rule, Space
 from save_rl.types import SearchResult
 
-# Maps observations `[n, ...]` and masks `[n, A]` (`[n, 0]` where all actions always are allowed) to
-# `(prior, value)` of at least n rows; masked actions are -inf. They may be arrays of JAX that are
-# still being computed: they are waited for as late as possible.
+# Maps observations `[n, ...]` and masks `[n, A]` (`[n, 0]` without action masks) to
+# `(prior, value)` with at least n rows; masked actions are -inf. JAX arrays may still be under
+# computation: the search blocks on them as late as possible.
 Evaluate = Callable[[Any, np.ndarray], tuple[Any, Any]]
 
 
 class Recurrent(Protocol):
-    """An `Evaluate` with a memory, which its nodes carry: it is told first what is looked at."""
+    """An `Evaluate` with a recurrent state per node; `at` announces the nodes of the next call."""
 
     def at(self, lanes: np.ndarray, parents: np.ndarray, node: int) -> None:
-        """The next call is about node `node` of lanes `[n]`, reached from nodes `parents [n]`; for
-        a root, number 0, they are -1. Lanes are counted from the first of the search."""
+        """Announce that the next call evaluates node `node` of lanes `[n]`, children of nodes
+        `parents [n]`; for a root, number 0, these are -1. Lanes count from the search's first."""
         ...
 
 
-# Changes priors `[n, A]` of roots in place; also given the numbers `[n]` of their lanes.
+# Mixes noise into the priors `[n, A]` of roots in place; the second argument is their lanes `[n]`.
 Noise = Callable[[np.ndarray, np.ndarray], None]
 
 
 class LaneSearch:
-    """Searches the lanes of neighbouring groups of a pool; the room is used again.
+    """Searches the lanes of adjacent groups of a pool; every search reuses the same memory.
 
-    After a search, `simulations` is how many steps the simulators made for it.
+    After a search, `simulations` is the number of simulator steps it took.
     """
 
     def __init__(self, pool: Pool, groups: Sequence[int], budget: int, overlap: bool = True):
@@ -49,7 +49,7 @@ class LaneSearch:
         self._q_values, self._visits = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
         self._nothing = np.zeros((1, shape[1]), np.float32)
         self._trees, self._rows = {}, {}
-        self._looking: dict[int, tuple[np.ndarray, Any]] = {}  # lanes of a group, what was asked
+        self._looking: dict[int, tuple[np.ndarray, Any]] = {}  # per group: lanes, their evaluation
         self._asked = dict.fromkeys(groups, False)
         for group in groups:
             _, low, high = pool.groups[group]
@@ -72,14 +72,14 @@ class LaneSearch:
         space: Space = Space.PLAIN,
         return_tree: bool = False,
     ) -> SearchResult:
-        """Search from where the lanes stand; the arrays are written anew by the next search.
+        """Search from the current states of the lanes; the next search overwrites the result.
 
-        The lanes must show their roots: after a search they show what it tried last, until a real
-        step, a reset or `Pool.place`.
+        The pool's arrays must show the roots. A search leaves the last nodes it tried there, until
+        a real step, a reset or `Pool.place`.
 
-        evaluate: what states are worth; None is UCT's random rollout. seeds: `[lanes]` uint32.
-        lanes: `[lanes]` bool, those that take part; lost ones never do. space: of the priors and
-        the results, see `host.Search.begin`.
+        evaluate: returns prior and value of states; None uses UCT's random rollouts. seeds:
+        `[lanes]` uint32. lanes: `[lanes]` bool, the lanes to search; lost lanes never are. space:
+        the units of priors and results, see `host.Search.begin`.
         """
         self._rule, self._c, self._discount, self._seeds = rule, c, discount, seeds
         self._space = space
@@ -110,11 +110,11 @@ class LaneSearch:
         )
 
     def _leave_out(self, lanes: np.ndarray) -> None:
-        """Nothing is found in these lanes."""
+        """Blank the results of these lanes."""
         self._q_values[lanes], self._visits[lanes] = -np.inf, 0
 
     def priors(self, evaluate: Evaluate, lanes: np.ndarray) -> np.ndarray:
-        """The prior `[lanes, A]` of where the lanes stand, without any search."""
+        """Return the priors `[lanes, A]` of the lanes' current states, without searching."""
         self._evaluate = evaluate
         self._q_values[:] = -np.inf
         for group in self.groups:
@@ -131,7 +131,7 @@ class LaneSearch:
         self._looking[group] = lanes, self._look(group, lanes, 0)
 
     def _plant(self, group: int, noise: Noise | None) -> None:
-        """Begin the trees of a group, and its first simulation."""
+        """Create the roots of a group's trees, and start its first simulation."""
         _, low, high = self.pool.groups[group]
         mine = slice(low - self.low, high - self.low)
         lanes, found = self._looking[group]
@@ -149,20 +149,20 @@ class LaneSearch:
             self._ask(group, 0)
 
     def _ask(self, group: int, simulation: int) -> None:
-        """Select, and hand what is to be tried to the simulators."""
+        """Select, and send the selected actions to the simulators."""
         _, low, high = self.pool.groups[group]
         nodes, actions = self._trees[group].select()
         asked = int(np.count_nonzero(actions >= 0))
         self.simulations += asked
         self._asked[group] = asked > 0
-        if not asked:  # every lane has come to a known end
+        if not asked:  # every lane selected a known terminal node
             return
         seeds = self._seeds[low - self.low : high - self.low].astype(np.uint64)
         rollout = self._discount if self._evaluate is None else -1.0
         self.pool.step(group, nodes, actions, simulation + 1, seeds * 2**20 + simulation, rollout)
 
     def _take(self, group: int, simulation: int) -> None:
-        """Take what the simulators found, and ask what it is worth."""
+        """Receive the new states from the simulators, and start their evaluation."""
         if not self.overlap:
             self._ask(group, simulation)
         if self._asked[group]:
@@ -177,7 +177,7 @@ class LaneSearch:
         self._looking[group] = new, self._look(group, new, simulation + 1)
 
     def _grow(self, group: int, simulation: int) -> None:
-        """Expand and back up, and go on with the next simulation."""
+        """Expand and back up, then start the next simulation."""
         arrays, (_, low, high) = self.pool.arrays, self.pool.groups[group]
         priors, values = self.answer(self._looking[group][1])
         self._trees[group].expand(
@@ -187,13 +187,13 @@ class LaneSearch:
             self._ask(group, simulation + 1)
 
     def answer(self, found: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Wait for what was asked."""
+        """Wait for an evaluation; return priors and values."""
         prior, value = found
         return np.asarray(prior), np.asarray(value)
 
     def _look(self, group: int, lanes: np.ndarray, node: int) -> Any:
-        """Ask for prior and value of what some lanes of a group show, their `node`; one row at
-        least."""
+        """Start evaluating the states that these lanes of a group show, as node `node`; returns at
+        least one row."""
         if len(lanes) == 0:
             return self._nothing, np.zeros(1)
         at = self.pool.groups[group].low + lanes

@@ -1,4 +1,4 @@
-"""How an agent searches and acts on a JAX environment; shared by training and tests."""
+"""Search and action selection on a JAX environment, shared by training and tests."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from save_rl.types import Array, Evaluator, SearchResult, Simulator
 
 
 def evaluator(agent: Agent, network: Any, env: Simulator, discount: float) -> Evaluator:
-    """What the agent's search asks of a new state: its prior and its value."""
+    """Return the function that gives prior and value of new states to the agent's search."""
 
     def evaluate(states: Any, key: Array) -> tuple[Array, Array]:
         mask = masks(env, states)
@@ -28,12 +28,12 @@ def evaluator(agent: Agent, network: Any, env: Simulator, discount: float) -> Ev
 
 
 def judge(agent: Agent, head: Array, value: Array | None, mask: Array) -> tuple[Array, Array]:
-    """Prior `[B, A]` and value `[B]` of states, from what the network says about them."""
+    """Return prior `[B, A]` and value `[B]` of states, from the network's outputs."""
     head = apply_mask(head, mask)
     highest = jnp.max(head, -1)
     if agent.prior == "q":
         return head, highest
-    if agent.prior == "none":  # UCT over a trained Qθ: it values leaves and guides nothing
+    if agent.prior == "none":  # UCT with a trained Qθ, which evaluates leaves but is not a prior
         return jnp.where(head > -jnp.inf, 0.0, -jnp.inf), highest
     policy = jnp.where(head > -jnp.inf, jax.nn.softmax(head), -jnp.inf)
     return policy, highest if value is None else value
@@ -43,9 +43,9 @@ def run_search(
     agent: Agent, network: Any, env: Simulator, states: Any, *,
     rule: Rule | None, budget: int, c: float, discount: float, key: Array, noise: float = 0.0,
 ) -> SearchResult:  # fmt: skip
-    """Search from the states `[B]`; without a rule or a budget, the result is the prior's.
+    """Search from the states `[B]`; without a rule or a budget, return the prior as the result.
 
-    For agents whose prior is a policy, budget 0 makes the policy the value to act on.
+    With budget 0, agents whose prior is a policy act on the policy.
     """
     seed_key, key = jax.random.split(key)
     evaluate = evaluator(agent, network, env, discount)
@@ -61,7 +61,7 @@ def run_search(
 
 
 def _highest(values: Array, eligible: Array, seed: Array) -> Array:
-    """Index of the highest eligible value `[A]`, ties at random."""
+    """Return the index of the highest eligible value `[A]`, ties at random."""
     values = jnp.where(eligible, values, -jnp.inf)
     priority = tie_priority(
         seed, jnp.uint32(0), jnp.uint32(0), jnp.arange(values.shape[0], dtype=jnp.uint32)
@@ -72,7 +72,7 @@ def _highest(values: Array, eligible: Array, seed: Array) -> Array:
 def choose_action(
     agent: Agent, result: SearchResult, epsilon: Array | None, key: Array, c: float = 2.0
 ) -> Array:
-    """The final action of one lane; `epsilon` None means test (no exploration).
+    """Return the final action of one lane; `epsilon` None means test (no exploration).
 
     c: exploration constant of upper bounds, for agents that act on these.
     """

@@ -1,4 +1,4 @@
-"""What a run counts, the same way in both loops: steps, episodes, returns, losses."""
+"""Counters of a run, shared by both loops: steps, episodes, returns, losses."""
 
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,18 +27,18 @@ class Stats(NamedTuple):
 
 
 class Health(NamedTuple):
-    """Sums over agent steps since the last line of metrics: whether the search does anything."""
+    """Sums over agent steps since the last line of metrics that show the effect of the search."""
 
     steps: np.ndarray
-    explored: np.ndarray  # distinct actions that were tried at the root
-    changed: np.ndarray  # steps whose action is not the network's own favourite
+    explored: np.ndarray  # distinct actions tried at the root
+    changed: np.ndarray  # steps whose action is not the network's greedy one
 
 
 class Counters(NamedTuple):
-    """What a line of metrics is made of; arrays `[seeds]`.
+    """The contents of a line of metrics; arrays `[seeds]`.
 
-    restarts: faults of a simulator that were answered with new episodes. level: that a curriculum
-    has reached; -1 where there is none. health: None where it is not counted.
+    restarts: simulator faults, after which new episodes were started. level: of the curriculum; -1
+    without one. health: None if it is not counted.
     """
 
     episodes: np.ndarray
@@ -53,20 +53,20 @@ class Counters(NamedTuple):
 
 
 def no_stats(xp: Any) -> Stats:
-    """Nothing yet; `xp` is NumPy or jax.numpy."""
+    """Return empty statistics; `xp` is NumPy or jax.numpy."""
     none, zero = xp.zeros((), xp.int32), xp.zeros((), xp.float32)
     return Stats(none, none, zero, zero + xp.inf, zero - xp.inf, zero, zero, none, none, zero)
 
 
 def no_health() -> Health:
-    """Nothing yet."""
+    """Return empty sums."""
     return Health(*(np.zeros((), np.int64) for _ in Health._fields))
 
 
 def count_step(state: SeedT, reward: Array, over: Array, moved: Any, xp: Any) -> SeedT:
-    """The state of a seed after a real step of its lanes; `xp` is NumPy or jax.numpy.
+    """Return the state of a seed after a real step of its lanes; `xp` is NumPy or jax.numpy.
 
-    reward, over: `[lanes]`. moved: which lanes made a step.
+    reward, over: `[lanes]`. moved: true (or 1) for lanes that made a step.
     """
     returns = state.episode_return + reward
     step = state.episode_step + moved
@@ -91,7 +91,7 @@ def count_step(state: SeedT, reward: Array, over: Array, moved: Any, xp: Any) ->
 
 
 def count_updates(state: SeedT, updates: Any, loss_q: Any, loss_a: Any) -> SeedT:
-    """The state of a seed after some updates with these sums of losses."""
+    """Return the state of a seed after some updates with these sums of losses."""
     stats = state.stats
     return state._replace(
         updates=state.updates + updates,
@@ -104,9 +104,9 @@ def count_updates(state: SeedT, updates: Any, loss_q: Any, loss_a: Any) -> SeedT
 
 
 def keep_types(before: SeedT, after: SeedT) -> SeedT:
-    """`after`, its counters as arrays of the types that they had `before`, for checkpoints.
+    """Return `after` with its counters cast to the dtypes of `before`, for checkpoints.
 
-    What has fields of its own (networks, replays) is left as it is; statistics are not.
+    Statistics are cast too; other nested fields (networks, replays) stay unchanged.
     """
     counted = {
         name: jax.tree.map(lambda old, new: np.asarray(new, old.dtype), old, getattr(after, name))
@@ -117,7 +117,7 @@ def keep_types(before: SeedT, after: SeedT) -> SeedT:
 
 
 class AnyLength:
-    """Stands for an array of any length in a template."""
+    """A placeholder for an array of any length in a template."""
 
     shape = (-1,)
 

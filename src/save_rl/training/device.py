@@ -1,8 +1,8 @@
 """Training inside one jitted program: act, search, replay, learn; vmapped over seeds.
 
-A *lock-step* moves every lane of every seed by one real step and is followed by the updates that
-keep the replay ratio. A *chunk* of lock-steps is one compiled call. Between chunks the host logs,
-tests, saves and stops; everything it needs to go on is in `TrainState`.
+A *lock-step* moves every lane of every seed by one real step, then makes the updates that keep the
+replay ratio. A *chunk* of lock-steps is one compiled call. Between chunks the host logs, tests,
+saves and stops; everything it needs to continue is in `SeedState`.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def _key_shape() -> Any:
 
 
 def stack_envs(envs: list[Simulator]) -> tuple[Any, Any]:
-    """Split environments into arrays with a leading seed axis and what they share."""
+    """Split environments into arrays with a leading seed axis and their common static part."""
     parts = [eqx.partition(env, is_array) for env in envs]
     if any(part[1] != parts[0][1] for part in parts):
         raise InputError(
@@ -90,27 +90,27 @@ class Program:
         return eqx.combine(arrays, self._env_static)
 
     def begin(self) -> SeedState:
-        """All seeds before their first lock-step."""
+        """Return the state of all seeds before their first lock-step."""
         return self.initial(self.env_arrays, np.array(self.settings.seeds))
 
     def advance(self, state: SeedState, step: int) -> SeedState:
-        """A chunk of lock-steps; `step` were made before. What is given is used up."""
+        """Run a chunk of lock-steps after the first `step`; donates `state`."""
         return self.chunk(self.env_arrays, state, step, self.settings.episodes)
 
     def restore(self, state: SeedState) -> SeedState:
-        """A state as a checkpoint gives it, ready to go on."""
+        """Return the state of a checkpoint, ready to continue."""
         return jax.tree.map(jnp.asarray, state)
 
     def template(self) -> Any:
-        """Names, shapes and types of the arrays of a checkpoint."""
+        """Return names, shapes and dtypes of the arrays of a checkpoint."""
         return jax.eval_shape(self.begin)
 
     def snapshot(self, state: SeedState) -> SeedState:
-        """What a checkpoint holds."""
+        """Return the state to write to a checkpoint."""
         return state
 
     def counters(self, state: SeedState) -> Counters:
-        """What has been done so far."""
+        """Return the counters so far."""
         s = self.settings
         simulations = s.budget if self.agent.search is not None else 0
         env_steps = np.asarray(state.steps, np.int64) * s.lanes
@@ -126,11 +126,11 @@ class Program:
         )
 
     def params(self, state: SeedState) -> Any:
-        """Parameters of the networks, `[seeds, ...]`."""
+        """Return the parameters of the networks, `[seeds, ...]`."""
         return state.learner.params
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Do nothing; there is nothing to close."""
 
     def _initial(self, env_arrays: Any, seed: Array) -> SeedState:
         s, env = self.settings, self.env(env_arrays)
@@ -164,10 +164,10 @@ class Program:
         )
 
     def _chunk(self, env_arrays: Any, state: SeedState, step: Array, episodes: Array) -> SeedState:
-        """`settings.chunk` lock-steps of one seed; `step` lock-steps were made before.
+        """Run `settings.chunk` lock-steps of one seed, after the first `step`.
 
-        A seed that has had its `episodes` stays as it is, so what a seed learns does not depend on
-        the seeds beside it.
+        A seed that has finished its `episodes` no longer changes, so the result of a seed does not
+        depend on the other seeds.
         """
         env = self.env(env_arrays)
         steps = step + jnp.arange(self.settings.chunk)
@@ -187,7 +187,7 @@ class Program:
     def _act(
         self, env: Simulator, state: SeedState, key: Array, reset_key: Array
     ) -> tuple[SeedState, Transition, Array]:
-        """One real step of every lane; lanes whose episode ends begin another."""
+        """Take one real step in every lane; lanes whose episode ends start another."""
         s, agent = self.settings, self.agent
         search_key, action_key = jax.random.split(key)
         before = state.env_states
@@ -227,7 +227,7 @@ class Program:
         return state._replace(env_states=jax.tree.map(restart, fresh, after)), transitions, over
 
     def learn(self, state: SeedState, key: Array, step: Array) -> SeedState:
-        """The updates after lock-step `step`."""
+        """Make the updates after lock-step `step`."""
         s = self.settings
         shape = (s.updates_per_step, s.batch)
         batches, returns, finished = replay.sample(state.replay, key, step, s.replay, shape)

@@ -1,4 +1,4 @@
-"""Where compiled programs run, and where they are kept."""
+"""Devices for compiled programs, compiler options and the compilation cache."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from save_rl.errors import InputError, require
 
-# Whole loops of a GPU program become CUDA graphs; benchmarks/README.md says what that gains.
+# Compile whole loops of a GPU program to CUDA graphs; see benchmarks/README.md for the gain.
 _GPU_OPTIONS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,WHILE,DYNAMIC_SLICE_FUSION"
 }
@@ -14,7 +14,7 @@ _CONCURRENT = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
 
 
 def select_device(name: str) -> Any:
-    """The JAX device for 'auto', 'cpu' or 'gpu'; compiled programs are cached on disk."""
+    """Return the JAX device for 'auto', 'cpu' or 'gpu', and turn on the compilation cache."""
     require(name in ("auto", "cpu", "gpu"), "--device", repr(name), "'auto', 'cpu' or 'gpu'")
     import jax
 
@@ -34,13 +34,13 @@ def select_device(name: str) -> Any:
 
 
 def compiler_options(device: Any) -> dict[str, str]:
-    """What the compiler of this device should be told."""
+    """Return the compiler options for this device."""
     return _GPU_OPTIONS if device.platform == "gpu" else {}
 
 
 def concurrent(options: dict[str, str]) -> dict[str, str]:
-    """These options of a GPU, for programs of many small kernels that don't wait for each other.
+    """Return GPU options for programs of many small, independent kernels; none stay none.
 
-    The numbers stay the same (graph networks, 320 updates on an H200).
+    The results stay the same (graph networks, 320 updates on an H200).
     """
     return {**options, **_CONCURRENT} if options else {}

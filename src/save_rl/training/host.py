@@ -1,16 +1,16 @@
-"""Training on simulators for Python: trees on the host, states in worker processes.
+"""Training on Python simulators: trees on the host, states in worker processes.
 
-A lock-step moves every lane by one real step and is followed by the updates that keep the replay
-ratio, as in `training.device`, with which this shares agents, losses, schedules and the learner.
-Every random number is drawn from the seed and the number of the lock-step, so a run does not depend
-on how many workers simulate for it, and needs no generator in its checkpoints.
+A lock-step moves every lane by one real step, then makes the updates that keep the replay ratio, as
+in `training.device`, with which this shares agents, losses, schedules and the learner. All random
+numbers derive from the seed and the number of the lock-step, so a run does not depend on the number
+of workers, and its checkpoints need no generator state.
 
-A lock-step's updates use what was replayed up to it, and acting in it uses the parameters from
-before them. So both can go on at the same time: on a GPU the updates are handed over in pieces,
-between the network's calls for the search, while the simulators work.
+A lock-step's updates use the replay from before it, and acting uses the parameters from before
+these updates. So both can run at the same time: on a GPU the updates are dispatched in pieces,
+between the network calls of the search, while the simulators work.
 
-An episode in progress is written to a checkpoint as its seed and its actions: simulators are pure,
-so playing them again leads to the same state.
+A checkpoint stores an episode in progress as its seed and its actions: simulators are pure, so
+replaying the actions leads to the same state.
 """
 
 import math
@@ -48,19 +48,19 @@ from save_rl.training.stage import ACT, RESET, Stage, hardest_level
 from save_rl.types import SearchResult, Simulator
 
 _LEARN = 4  # a stream of random numbers
-_GPU_GROUPS = 3  # of lanes: waiting for the network takes as long as walking the trees there
-_PARTS = 4  # of a batch of graphs on a CPU
-_PIECES = 8  # of a lock-step's updates on a GPU: more take longer to hand over than to make
+_GPU_GROUPS = 3  # groups of lanes on a GPU: the network takes about as long as the trees
+_PARTS = 4  # parts of a batch of graphs on a CPU
+_PIECES = 8  # pieces of a lock-step's updates on a GPU: more take longer to dispatch than to run
 
 
 class HostSeed(NamedTuple):
     """Everything one seed carries from lock-step to lock-step, in NumPy arrays."""
 
-    episode_seed: np.ndarray  # [lanes] what the episode in progress was reset with
-    episode_wanted: np.ndarray  # [lanes] the level it was asked for, see `envs.worker.Arrays`
+    episode_seed: np.ndarray  # [lanes] reset seed of the current episode
+    episode_wanted: np.ndarray  # [lanes] requested level, see `envs.worker.Arrays`
     episode_step: np.ndarray  # [lanes]
     episode_return: np.ndarray  # [lanes]
-    history: np.ndarray  # [sum of episode_step] actions so far, lane after lane
+    history: np.ndarray  # [sum of episode_step] actions of the current episodes, lane by lane
     length: np.ndarray  # [] running estimate of the length of an episode
     episodes: np.ndarray  # []
     steps: np.ndarray  # [] lock-steps
@@ -75,17 +75,17 @@ class HostSeed(NamedTuple):
 
 
 class Experience(NamedTuple):
-    """What lanes did in a lock-step, `[lanes, ...]`."""
+    """The results of a lock-step of the lanes, `[lanes, ...]`."""
 
     transitions: Transition
     moved: np.ndarray  # lanes that made a step
-    over: np.ndarray  # whose episode ended with it
+    over: np.ndarray  # lanes whose episode ended with it
     episode_step: np.ndarray  # before it
     episode_return: np.ndarray  # before it
     level: np.ndarray  # of their episodes; see `envs.worker.Arrays`
     kind: np.ndarray
     solved: np.ndarray
-    next_seed: np.ndarray  # what the next episodes are reset with
+    next_seed: np.ndarray  # reset seeds of the next episodes
     simulations: int
 
     @property
@@ -94,9 +94,9 @@ class Experience(NamedTuple):
 
 
 class Program(Stage):
-    """What trains and tests all seeds of one set of settings, over one pool of simulators.
+    """Trains and tests all seeds of one set of settings, over one pool of simulators.
 
-    options: of the compiler; there are some for a GPU. The rest is that of `Stage`.
+    options: compiler options; only GPUs have some. The other arguments are those of `Stage`.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Program(Stage):
             self.updates: Updates = SortedUpdates(self.learning, masked, parts)
         else:
             self.updates = Updates(self.learning, masked, pieces, options)
-        self._counted = [0] * len(simulators)  # faults that are in `restarts`
+        self._counted = [0] * len(simulators)  # faults already included in `restarts`
 
     def close(self) -> None:
         self.updates.close()
@@ -144,11 +144,11 @@ class Program(Stage):
         return self.network.with_params(params)
 
     def acting(self, leaves: list[Any]) -> Evaluate:
-        """What lanes act with: the network with these parameters."""
+        """Return the network with these parameters, for lanes to act with."""
         return self.network.with_params(leaves)
 
     def begin(self) -> tuple[HostSeed, ...]:
-        """All seeds before their first lock-step."""
+        """Return the state of all seeds before their first lock-step."""
         return tuple(self._begin(i) for i in range(len(self._simulators)))
 
     def _begin(self, index: int) -> HostSeed:
@@ -161,14 +161,14 @@ class Program(Stage):
         return state
 
     def _wanted(self, seed: HostSeed) -> int:
-        """The level that new episodes are asked for."""
+        """Return the level to request for new episodes."""
         if self.curriculum == "linear":
             hardest = hardest_level(self._simulators[0])
             return linear_level(int(seed.env_steps), self.settings.curriculum_steps, hardest)
         return int(seed.bins.level) if self.curriculum == "adaptive" else ANY_LEVEL
 
     def _blank(self, seed: int) -> HostSeed:
-        """A seed whose lanes have not begun."""
+        """Return the state of a seed whose lanes have not started."""
         s, layout = self.settings, self.pool.layout
         lanes = np.zeros(s.lanes, np.float32)
         lane = np.zeros(s.lanes, np.int64)
@@ -208,7 +208,7 @@ class Program(Stage):
         )
 
     def template(self) -> Any:
-        """Names, shapes and types of the arrays of a checkpoint; -1 is any length."""
+        """Return names, shapes and dtypes of the arrays of a checkpoint; -1 is any length."""
         one = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._blank(self.settings.seeds[0])
         )
@@ -216,13 +216,13 @@ class Program(Stage):
         return tuple(one for _ in self._simulators)
 
     def snapshot(self, state: tuple[HostSeed, ...]) -> tuple[HostSeed, ...]:
-        """What a checkpoint holds."""
+        """Return the state to write to a checkpoint."""
         return tuple(
             seed._replace(history=self._past_actions(index)) for index, seed in enumerate(state)
         )
 
     def restore(self, state: tuple[HostSeed, ...]) -> tuple[HostSeed, ...]:
-        """A state as a checkpoint gives it, ready to go on: its episodes are played again."""
+        """Return the state of a checkpoint, ready to continue; replays its current episodes."""
         for index, seed in enumerate(state):
             self._play_again(
                 index, seed.episode_seed, seed.episode_wanted, seed.episode_step, seed.history
@@ -232,7 +232,7 @@ class Program(Stage):
         )
 
     def advance(self, state: tuple[HostSeed, ...], step: int) -> tuple[HostSeed, ...]:
-        """A chunk of lock-steps; `step` were made before. What is given is used up."""
+        """Run a chunk of lock-steps after the first `step`; `state` must not be used again."""
         after = []
         for index, seed in enumerate(state):
             if int(seed.episodes) < self.settings.episodes:
@@ -251,7 +251,7 @@ class Program(Stage):
         return tuple(after)
 
     def counters(self, state: tuple[HostSeed, ...]) -> Counters:
-        """What has been done so far."""
+        """Return the counters so far."""
 
         def stacked(*values: Any) -> np.ndarray:
             return np.stack([np.asarray(value) for value in values])
@@ -271,7 +271,7 @@ class Program(Stage):
         return tuple(seed._replace(stats=no_stats(np)) for seed in state)
 
     def params(self, state: tuple[HostSeed, ...]) -> list[Any]:
-        """Parameters of the networks, by seed."""
+        """Return the parameters of the networks, by seed."""
         return [seed.learner.params for seed in state]
 
     def _lock_step(self, index: int, seed: HostSeed, step: int, learns: bool) -> HostSeed:
@@ -292,7 +292,7 @@ class Program(Stage):
         return self.renew(index, seed, experience, self._wanted(seed))
 
     def _draw(self, index: int, seed: HostSeed, step: int) -> np.ndarray:
-        """What is learned from in lock-step `step`: slots of what was replayed before it."""
+        """Sample the replay slots to learn from in lock-step `step`."""
         s = self.settings
         rng = self._random(index, _LEARN, step)
         return host_replay.draw(seed.replay, rng, (s.updates_per_step, s.batch))
@@ -301,9 +301,9 @@ class Program(Stage):
         self, index: int, seed: HostSeed, evaluate: Evaluate, step: int,
         between: Callable[[], None] | None = None,
     ) -> Experience:  # fmt: skip
-        """A real step of all lanes. They rest at their ends, until `renew`.
+        """Take a real step in all lanes. Finished episodes stay at their end until `renew`.
 
-        seed: its lanes, and how far it has come. between: called after the choice.
+        seed: the state of its lanes and counters. between: called after the actions are chosen.
         """
         s, agent, pool = self.settings, self.agent, self.pool
         rng = self._random(index, ACT, step)
@@ -344,7 +344,7 @@ class Program(Stage):
         )
 
     def absorb(self, seed: HostSeed, experience: Experience, first: int = 0) -> HostSeed:
-        """Replay and count what lanes did. first: number of the first of them."""
+        """Add the experience of lanes to replay, and count it. first: index of the first lane."""
         made, moved, over = experience.transitions, experience.moved, experience.over
         track = self.agent.value_loss == "return"
         host_replay.add(seed.replay, made, moved, over, self.settings.discount, track, first)
@@ -359,7 +359,7 @@ class Program(Stage):
         )
 
     def renew(self, index: int, seed: HostSeed, experience: Experience, level: int) -> HostSeed:
-        """Begin new episodes, of this level, where they are over or were lost."""
+        """Start new episodes, of this level, in lanes whose episode is over or was lost."""
         renewed, seeds = experience.over | ~experience.moved, experience.next_seed
         wanted = np.where(renewed, level, seed.episode_wanted).astype(np.int32)
         self._reset(index, renewed, seeds, wanted)
@@ -372,7 +372,7 @@ class Program(Stage):
         )
 
     def _count_levels(self, seed: HostSeed, experience: Experience) -> HostSeed:
-        """Episodes of the present level that have just ended; an adaptive curriculum may rise."""
+        """Count ended episodes of the current level; an adaptive curriculum may raise the level."""
         over = experience.over
         if self.curriculum == "none" or not over.any():
             return seed
@@ -392,7 +392,7 @@ class Program(Stage):
 
 
 def _target(agent: Agent, result: SearchResult) -> np.ndarray:
-    """What the search's result is regressed to, `[lanes, A]`; no actions where nothing is."""
+    """Return the target of the amortization loss, `[lanes, A]`, or `[lanes, 0]` without one."""
     if agent.amortization_loss == "none":
         return np.zeros((len(result.visits), 0), np.float32)
     if agent.amortization_loss == "visits":

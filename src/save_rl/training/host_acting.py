@@ -1,4 +1,4 @@
-"""The final action as a kernel, for agents whose search runs on the host.
+"""Numba kernels that choose the final action, for agents whose search runs on the host.
 
 `training.acting` has the same rules for JAX. Random numbers come from Numba's generator, which the
 caller seeds.
@@ -16,7 +16,7 @@ _UCB, _SOFTMAX, _COUNTS = (ACTS.index(name) for name in ("ucb", "softmax", "coun
 
 @njit
 def _highest(values, eligible):
-    """Index of the highest value among the eligible, ties at random; -1 if none is eligible."""
+    """Return the index of the highest eligible value, ties at random; -1 if none is eligible."""
     best, count, index = -np.inf, 0, -1
     for a in range(values.shape[0]):
         if not eligible[a]:
@@ -32,7 +32,7 @@ def _highest(values, eligible):
 
 @njit
 def _sample(weights):
-    """Index drawn with probability proportional to `[A]` weights."""
+    """Draw an index with probability proportional to weights `[A]`."""
     left = np.random.random() * weights.sum()
     for a in range(weights.shape[0]):
         left -= weights[a]
@@ -43,17 +43,17 @@ def _sample(weights):
 
 @njit
 def _upper_bounds(q_values, visits, valid, c):
-    """Q_MCTS + U of the root, where untried actions count as visited once, `[A]`."""
+    """Return Q_MCTS + U of the root `[A]`, with SAVE's pseudo-count of 1 per action."""
     total = visits.sum() + valid.sum()
     return q_values + c * np.sqrt(np.log(total) / (visits + 1))
 
 
 @njit
 def act(search, how, c, epsilon, q_values, visits):
-    """The final action of one lane; `epsilon` < 0 means test, -inf in `q_values` a masked action.
+    """Return the final action of one lane; `epsilon` < 0 means test, `q_values` -inf masked.
 
-    how: what `Agent.act` says, as its place in `agents.ACTS`; `search` is false where nothing was
-    simulated. c: exploration constant of the upper bounds.
+    how: `Agent.act`, as its index in `agents.ACTS`. search: false if there was no search. c:
+    exploration constant of the upper bounds.
     """
     valid = q_values > -np.inf
     trains = epsilon >= 0
@@ -79,7 +79,7 @@ def act(search, how, c, epsilon, q_values, visits):
 
 @njit
 def act_all(lanes, seeds, search, how, c, epsilon, q_values, visits, actions):
-    """`act` for some lanes, each with random numbers of its own; writes `actions [B]`."""
+    """Apply `act` to some lanes, each with its own random seed; write `actions [B]`."""
     for lane in lanes:
         np.random.seed(seeds[lane])
         actions[lane] = act(search, how, c, epsilon[lane], q_values[lane], visits[lane])

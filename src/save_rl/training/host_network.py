@@ -1,7 +1,7 @@
-"""The network of an agent whose simulators live on the host: asked by its searches, and updated.
+"""The network of an agent whose simulators are on the host: evaluation for searches, and updates.
 
-Both hand NumPy arrays to the device and wait as late as they can, so that updates run while the
-simulators work (`training.host` says in which order).
+Both pass NumPy arrays to the device and block as late as possible, so that updates run while the
+simulators work (see `training.host` for the order).
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from save_rl.training.acting import judge
 from save_rl.training.learner import Learner, Learning
 
 _SMALLEST_BATCH = 8
-_GPU_BATCH = 16  # batches are a multiple of this
+_GPU_BATCH = 16  # on GPUs, batch sizes are multiples of this
 
 
 class Network:
-    """The agent's network as a function of NumPy arrays, that does not wait for what it returns.
+    """The agent's network as an asynchronous function of NumPy arrays.
 
-    Batches are padded to a few sizes, so that it is compiled for these alone; on a GPU to the
-    largest so far. `meanwhile` is called whenever it has been asked something.
+    Batches are padded to a few sizes, so that few programs are compiled; on a GPU to the largest
+    size so far. `meanwhile` is called after every dispatch.
     """
 
     def __init__(self, agent: Agent, learning: Learning, actions: int, options: dict[str, str]):
@@ -46,8 +46,8 @@ class Network:
         self.meanwhile: Callable[[], None] | None = None
 
     def with_params(self, params: Any) -> Evaluate:
-        """What states are worth under these parameters."""
-        leaves = [jnp.asarray(x) for x in jax.tree.leaves(params)]  # to the device once
+        """Return a function that evaluates states with these parameters."""
+        leaves = [jnp.asarray(x) for x in jax.tree.leaves(params)]  # copied to the device once
 
         def evaluate(observation: Any, mask: np.ndarray) -> tuple[Any, Any]:
             found = self.ask(leaves, observation, mask)
@@ -58,7 +58,7 @@ class Network:
         return evaluate
 
     def ask(self, leaves: list[Any], observation: Any, mask: np.ndarray) -> tuple[Any, Any]:
-        """Hand a batch to the device."""
+        """Dispatch a batch to the device."""
         lanes = len(mask)
         size = max(_SMALLEST_BATCH, 1 << (lanes - 1).bit_length())
         if self._gpu:
@@ -78,16 +78,16 @@ class Network:
 
 
 def unpack(packed: Any, actions: int) -> Any:
-    """Masks `[..., actions]` from their bits; of width 0 where there are none."""
+    """Return masks `[..., actions]` from packed bits; of width 0 without action masks."""
     return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
 
 
 class Updates:
-    """The updates of a lock-step, handed to the device in pieces.
+    """The updates of a lock-step, dispatched to the device in pieces.
 
-    pieces: how many; 1 makes all updates in one compiled call. `begin`, then `go_on` at any time,
-    then `finish`; none of them waits for the device. Where there are several, a thread hands them
-    over: on a GPU that can take as long as the updates themselves.
+    pieces: their number; 1 makes all updates in one compiled call. Call `begin`, then `go_on` at
+    any time, then `finish`; none of them waits for the device. With several pieces a thread
+    dispatches them: on a GPU that can take as long as the updates themselves.
     """
 
     def __init__(self, learning: Learning, actions: int, pieces: int, options: dict[str, str]):
@@ -98,7 +98,7 @@ class Updates:
         self._size = learning.settings.updates_per_step // pieces
         self.losses: list[Any] = []  # sums of both terms, per piece
         example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0))
-        # Modules are slow to take apart; lists of arrays are not.
+        # Flattening modules is slow; lists of arrays are fast.
         self._structure = jax.tree.structure((example.params, example.optimiser))
         of_params = self._of_params = jax.tree.structure(example.params)
 
@@ -124,14 +124,15 @@ class Updates:
             self._thread.shutdown()
 
     def begin(self, learner: Learner, replay: HostReplay, slots: np.ndarray, episodes: Any) -> None:
-        """slots: `[updates, batch]` of transitions to learn from; the replay rests meanwhile."""
+        """Start the updates on transitions in `slots` `[updates, batch]`; the replay must not
+        change until `finish`."""
         self._replay, self._slots, self._episodes = replay, slots, np.float32(episodes)
         self._target, self._of_target = learner.target, jax.tree.leaves(learner.target)
         self._leaves = jax.tree.leaves((learner.params, learner.optimiser))
         self._turn = 0
 
     def go_on(self) -> None:
-        """Hand the next piece over, if one is left."""
+        """Dispatch the next piece, if one is left."""
         if self._turn < self._pieces:
             part = self._slots[self._turn * self._size : (self._turn + 1) * self._size]
             self._turn += 1
@@ -150,7 +151,7 @@ class Updates:
         self.losses.append(terms)
 
     def finish(self, step: int) -> Learner:
-        """The learner after what is left of lock-step `step`."""
+        """Dispatch the remaining pieces of lock-step `step`; return the learner after them."""
         while self._turn < self._pieces:
             self.go_on()
         for handed in self._handed:
@@ -162,10 +163,10 @@ class Updates:
 
 
 class SortedUpdates(Updates):
-    """The same for graphs on a CPU, where each costs as much as the largest one beside it.
+    """Updates for graphs on a CPU, where a graph costs as much as the largest in its batch.
 
-    Every batch is sorted by size, and its parts go through the network one by one; their gradients
-    add up to that of the batch.
+    Every batch is sorted by size and split into parts, which the network evaluates one by one;
+    their gradients add up to that of the batch.
     """
 
     def __init__(self, learning: Learning, actions: int, parts: int):
@@ -209,9 +210,9 @@ class SortedUpdates(Updates):
             self.losses.append(terms)
 
     def _of_part(self, part: Transition, returns: np.ndarray, weights: np.ndarray) -> Any:
-        """The gradient and the terms of the loss."""
+        """Return the gradient and the terms of the loss of a part."""
         (now,), (after,) = trim(part.observation), trim(part.next_observation)
-        # Programs get nothing that they don't need, so that each is compiled once for each size.
+        # Pass no unused arrays, so that each program is compiled only once per size.
         seen = part._replace(observation=now, next_observation=None, next_mask=None)
         follows = part._replace(next_observation=after, observation=None, mask=None, target=None)
         targets = self._targets(self._of_target, follows, returns)

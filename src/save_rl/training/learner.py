@@ -1,8 +1,8 @@
 """Learning from batches: `β_Q L_Q + β_A L_A`, Adam, a target network. Both loops use it.
 
 A lock-step of acting is followed by the updates that keep the replay ratio. All their batches are
-drawn at once, and the target network, which rests until the end of the lock-step, sees them in one
-pass.
+sampled at once. The target network does not change until the end of the lock-step, so it evaluates
+them in one pass.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from save_rl.types import Array
 
 
 class Learner(NamedTuple):
-    """What learning changes. `params` are the arrays of the network."""
+    """The state of learning. `params` are the arrays of the network."""
 
     params: Any
     target: Any
@@ -31,14 +31,14 @@ class Learner(NamedTuple):
 
 
 def is_array(x: Any) -> bool:
-    """Arrays of an environment or network that differ between seeds."""
+    """Test for arrays, the parts of an environment or network that differ between seeds."""
     return isinstance(x, (jax.Array, np.ndarray, np.generic))
 
 
 class Learning:
-    """How an agent learns, as functions of its parameters.
+    """An agent's losses and updates, as functions of its parameters.
 
-    make: a fresh network from a JAX key.
+    make: returns a new network from a JAX key.
     """
 
     def __init__(self, agent: Agent, settings: TrainSettings, make: Callable[[Any], Any]):
@@ -47,23 +47,23 @@ class Learning:
         self._optimiser = optax.adam(settings.learning_rate)  # paper A.1, TensorFlow's defaults
 
     def network(self, params: Any) -> Any:
-        """The network with these parameters."""
+        """Return the network with these parameters."""
         return eqx.combine(params, self._static)
 
     def initial(self, key: Array) -> Learner:
-        """A learner that has learned nothing."""
+        """Return an untrained learner."""
         params = eqx.partition(self._make(key), is_array)[0]
         return Learner(params, params, self._optimiser.init(params))
 
     def betas(self, episodes: Any) -> tuple[Any, Any]:
-        """β_Q and β_A after so many episodes."""
+        """Return β_Q and β_A after this many episodes."""
         beta_q, beta_a = self.settings.betas
         return beta_q.at(episodes), beta_a.at(episodes)
 
     def _loss(
         self, params: Any, batch: Transition, targets: Array, weights: Array, betas: Any
     ) -> tuple[Array, tuple[Array, Array]]:
-        """`β_Q L_Q + β_A L_A` on one batch `[N, ...]`, and both terms."""
+        """Return `β_Q L_Q + β_A L_A` on one batch `[N, ...]`, and both terms."""
         head, value = self.network(params)(batch.observation)
         head = apply_mask(head, batch.mask)
         agent = self.agent
@@ -84,10 +84,10 @@ class Learning:
         return betas[0] * mean_q + betas[1] * mean_a, (mean_q, mean_a)
 
     def targets(self, target: Any, batches: Transition, returns: Array) -> Array:
-        """What values are regressed to, like `returns`, `[updates, batch]`.
+        """Return the targets of the value loss, `[updates, batch]`.
 
-        target: parameters of the target network, which sees all batches in one pass. batches:
-        `[updates, batch, ...]`; returns: of `replay.sample`.
+        target: parameters of the target network, which evaluates all batches in one pass. batches:
+        `[updates, batch, ...]`. returns: `[updates, batch]`, of `replay.sample`.
         """
         if self.agent.value_loss == "return":
             return returns
@@ -100,7 +100,7 @@ class Learning:
         return jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
 
     def weights(self, finished: Array) -> Array:
-        """What transitions count for, `[updates, batch]`; `finished` is that of `replay.sample`."""
+        """Return the weights of transitions, `[updates, batch]`; `finished` of `replay.sample`."""
         if self.agent.value_loss == "return":
             return finished / jnp.maximum(jnp.sum(finished, -1, keepdims=True), 1)
         return jnp.full(finished.shape, 1.0 / self.settings.batch)
@@ -108,9 +108,9 @@ class Learning:
     def gradient(
         self, params: Any, batch: Transition, targets: Array, weights: Array, betas: Any
     ) -> tuple[Any, Array]:
-        """The gradient on one batch, or what a part of it adds; and both terms `[2]` of the loss.
+        """Return the gradient of a batch, or the share of a part, and both loss terms `[2]`.
 
-        betas: of `betas`. The rest is `[N, ...]`.
+        betas: from `betas`. The other arrays are `[N, ...]`.
         """
         (_, terms), gradient = jax.value_and_grad(self._loss, has_aux=True)(
             params, batch, targets, weights, betas
@@ -118,7 +118,7 @@ class Learning:
         return gradient, jnp.stack(terms)
 
     def step(self, params: Any, optimiser: Any, gradient: Any) -> tuple[Any, Any]:
-        """New parameters and optimiser."""
+        """Return new parameters and optimiser state."""
         changes, optimiser = self._optimiser.update(gradient, optimiser)
         return optax.apply_updates(params, changes), optimiser
 
@@ -126,9 +126,9 @@ class Learning:
         self, params: Any, optimiser: Any, batches: Transition, targets: Array, weights: Array,
         episodes: Any, active: Any = True,
     ) -> tuple[Any, Any, Array]:  # fmt: skip
-        """One update per batch: new parameters and optimiser, and the sums `[2]` of both losses.
+        """Make one update per batch; return parameters, optimiser state and sums `[2]` of losses.
 
-        active: false where nothing is to be learned yet.
+        active: false before learning starts.
         """
         betas = self.betas(episodes)
 
@@ -145,9 +145,9 @@ class Learning:
         return params, optimiser, active * jnp.sum(terms, 0)
 
     def copies_target(self, step: Any) -> Any:
-        """Whether the target network is copied after lock-step `step`.
+        """Test whether the target network is updated after lock-step `step`.
 
-        Counted from the first lock-step, so that the moment is the same for all seeds.
+        Counts from the first lock-step, so that all seeds update at the same time.
         """
         per_step, period = self.settings.updates_per_step, self.settings.target_period
         made = (step + 1) * per_step
@@ -157,7 +157,7 @@ class Learning:
         self, learner: Learner, batches: Transition, returns: Array, finished: Array,
         episodes: Any, step: Any, active: Any,
     ) -> tuple[Learner, Array, Array]:  # fmt: skip
-        """All updates after lock-step `step`, and the sums of both losses."""
+        """Make all updates after lock-step `step`; return the learner and the sums of losses."""
         targets = self.targets(learner.target, batches, returns)
         params, optimiser, terms = self.descend(
             learner.params,

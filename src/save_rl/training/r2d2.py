@@ -1,12 +1,13 @@
-"""Training R2D2, with and without SAVE, on simulators that show frames (atari_r2d2.md).
+"""Training R2D2, with and without SAVE, on simulators with frames as observations
+(docs/experiments/atari.md#r2d2; Kapturowski et al. 2019; paper, appendix E).
 
-A lock-step moves every lane by one agent step, on the same stage as `training.host`. What differs:
-the network remembers, so the nodes of a search carry its memory; every lane explores with an ε of
-its own; and what is learned from are sequences of steps, drawn by priority, as many as
-`samples_per_insert` asks for. Actors get new parameters every few lock-steps.
+A lock-step moves every lane by one agent step, on the same stage as `training.host`. The
+differences: the network is recurrent, so search nodes carry its state; every lane explores with its
+own ε; and learning uses sequences of steps, sampled by priority at the rate of
+`samples_per_insert`. Actors get new parameters every few lock-steps.
 
-The updates that are due when a lock-step begins are made in a thread of their own while its lanes
-act: what is drawn for them, and the parameters of the actors, are settled before.
+The updates due at the start of a lock-step run in a separate thread while its lanes act; their
+batches and the actors' parameters are fixed beforehand.
 """
 
 from collections.abc import Sequence
@@ -54,14 +55,14 @@ _LEARN = 4  # a stream of random numbers
 class SequenceSeed(NamedTuple):
     """Everything a run carries from lock-step to lock-step.
 
-    writer, replay, before, history, states: filled in for checkpoints alone.
+    writer, replay, before, history, states: filled in only for checkpoints.
     """
 
-    episode_seed: np.ndarray  # [lanes] what the episode in progress was reset with
+    episode_seed: np.ndarray  # [lanes] reset seed of the current episode
     episode_step: np.ndarray  # [lanes]
     episode_return: np.ndarray  # [lanes]
-    history: np.ndarray  # [sum of episode_step] actions so far, lane after lane; or
-    states: np.ndarray  # [lanes, bytes] where the lanes stand, if simulators save states
+    history: np.ndarray  # [sum of episode_step] actions of the current episodes, lane by lane; or
+    states: np.ndarray  # [lanes, bytes] current states, if simulators can save states
     length: np.ndarray  # [] running estimate of the length of an episode
     episodes: np.ndarray  # []
     steps: np.ndarray  # [] lock-steps
@@ -70,8 +71,8 @@ class SequenceSeed(NamedTuple):
     restarts: np.ndarray  # [] faults of the simulator
     updates: np.ndarray  # []
     learner: Learner
-    acting: Any  # parameters that the actors have
-    before: np.ndarray  # [lanes + 1, 2, H] what is remembered before the next root
+    acting: Any  # parameters of the actors
+    before: np.ndarray  # [lanes + 1, 2, H] recurrent states before the next roots
     writer: dict[str, np.ndarray]
     replay: dict[str, np.ndarray]
     stats: Stats
@@ -79,24 +80,24 @@ class SequenceSeed(NamedTuple):
 
 
 class Experience(NamedTuple):
-    """What lanes did in a lock-step, `[lanes]`, and the sequences that it completed."""
+    """The results of a lock-step of the lanes, `[lanes]`, and the sequences that it completed."""
 
     sequences: list[Packed]
     actions: np.ndarray
     reward: np.ndarray
     moved: np.ndarray  # lanes that made a step
-    over: np.ndarray  # whose episode ended with it
+    over: np.ndarray  # lanes whose episode ended with it
     episode_step: np.ndarray  # before it
     episode_return: np.ndarray  # before it
     health: Health  # of this lock-step
-    next_seed: np.ndarray  # what the next episodes are reset with
+    next_seed: np.ndarray  # reset seeds of the next episodes
     simulations: int
 
 
 class Program(Stage):
-    """What trains and tests one seed of R2D2, over one pool of simulators.
+    """Trains and tests one seed of R2D2, over one pool of simulators.
 
-    options: of the compiler; there are some for a GPU. The rest is that of `Stage`.
+    options: compiler options; only GPUs have some. The other arguments are those of `Stage`.
     """
 
     def __init__(
@@ -128,11 +129,11 @@ class Program(Stage):
             actions=layout.num_actions,
             searched=agent.amortization_loss != "none",
         )
-        self._new_replay()  # one that is too large is refused before there are processes
+        self._new_replay()  # raises an error if it is too large, before any process starts
         super().__init__(settings, simulators, sources, agent=agent, plays=plays, **places)
         self.space = SPACES[self.r2d2.network.search_space]
         self._epsilon = epsilon_ladder(settings.lanes)
-        self._counted = 0  # faults that are in `restarts`
+        self._counted = 0  # faults already included in `restarts`
         (self._device,) = jnp.zeros(()).devices()
         self._learning = ThreadPoolExecutor(1, "learn")
         self._start(self.networks.initial(jax.random.PRNGKey(settings.seeds[0])).params)
@@ -141,7 +142,7 @@ class Program(Stage):
         return SequenceReplay(self.r2d2.replay, blank(self.r2d2.sequences, self._shapes))
 
     def _start(self, params: Any) -> None:
-        """Memories without anything in them."""
+        """Create empty recurrent states, sequence buffers and replay."""
         s, r = self.settings, self.r2d2
         self._recall = Recall(self.networks, params, s.lanes, s.budget)
         self._writer = Writer(r.sequences, self._shapes, s.lanes)
@@ -155,12 +156,12 @@ class Program(Stage):
         return Recall(self.networks, params, lanes, budget)
 
     def points(self, found: np.ndarray) -> np.ndarray:
-        """What a search found, in points."""
+        """Return the values of a search in game points."""
         rescaled = self.space == Space.TRANSFORMED
         return np.asarray(unscale(found.astype(np.float64))) if rescaled else found
 
     def begin(self) -> tuple[SequenceSeed]:
-        """The seed before its first lock-step."""
+        """Return the state of the seed before its first lock-step."""
         s, state = self.settings, self._blank()
         self._start(state.acting)
         self._history[0] = [[] for _ in range(s.lanes)]
@@ -172,7 +173,7 @@ class Program(Stage):
         return np.full(self.settings.lanes, ANY_LEVEL, np.int32)
 
     def _blank(self) -> SequenceSeed:
-        """A seed whose lanes have not begun."""
+        """Return the state of a seed whose lanes have not started."""
         lanes, none = self.settings.lanes, np.zeros((), np.int64)
         learner = self.networks.initial(jax.random.PRNGKey(self.settings.seeds[0]))
         return SequenceSeed(
@@ -198,7 +199,7 @@ class Program(Stage):
         )
 
     def template(self) -> Any:
-        """Names, shapes and types of the arrays of a checkpoint; -1 is any length."""
+        """Return names, shapes and dtypes of the arrays of a checkpoint; -1 is any length."""
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self._blank())
         replay = {
             name: x if name == "counters" else AnyLength(x.dtype) for name, x in one.replay.items()
@@ -207,7 +208,7 @@ class Program(Stage):
         return (one._replace(history=AnyLength(np.int32), writer=writer, replay=replay),)
 
     def snapshot(self, state: tuple[SequenceSeed]) -> tuple[SequenceSeed]:
-        """What a checkpoint holds."""
+        """Return the state to write to a checkpoint."""
         return (
             state[0]._replace(
                 history=self._past_actions(0),
@@ -219,9 +220,9 @@ class Program(Stage):
         )
 
     def restore(self, state: tuple[SequenceSeed]) -> tuple[SequenceSeed]:
-        """A state as a checkpoint gives it, ready to go on.
+        """Return the state of a checkpoint, ready to continue.
 
-        Its episodes are played again where simulators don't save states.
+        Replays its current episodes if simulators cannot save states.
         """
         (seed,) = state
         self._start(seed.acting)
@@ -237,7 +238,7 @@ class Program(Stage):
         return (seed._replace(learner=learner, acting=acting, writer={}, replay={}),)
 
     def advance(self, state: tuple[SequenceSeed], step: int) -> tuple[SequenceSeed]:
-        """A chunk of lock-steps; `step` were made before. What is given is used up."""
+        """Run a chunk of lock-steps after the first `step`; `state` must not be used again."""
         (seed,) = state
         if int(seed.episodes) < self.settings.episodes:
             for t in range(step, step + self.settings.chunk):
@@ -257,15 +258,15 @@ class Program(Stage):
         return self.renew(0, self.absorb(seed, experience), experience, ANY_LEVEL)
 
     def acting(self, leaves: list[Any]) -> Recall:
-        """What lanes act with: the network with these parameters, and their memories."""
+        """Return the network with these parameters and the lanes' recurrent states, to act with."""
         self._recall.set_params(leaves)
         return self._recall
 
     def act(self, index: int, seed: SequenceSeed, recall: Recall, step: int) -> Experience:
-        """A real step of all lanes, and the sequences that it completes. Lanes rest at their ends,
-        until `renew`.
+        """Take a real step in all lanes, and complete sequences. Finished episodes stay at their
+        end until `renew`.
 
-        seed: its lanes, and how many updates were made.
+        seed: the state of its lanes, and its number of updates.
         """
         s, pool = self.settings, self.pool
         rng = self._random(index, ACT, step)
@@ -319,7 +320,7 @@ class Program(Stage):
         )
 
     def absorb(self, seed: SequenceSeed, experience: Experience, first: int = 0) -> SequenceSeed:
-        """Replay and count what lanes did."""
+        """Add the experience of lanes to replay, and count it."""
         for sequence in experience.sequences:
             self._replay.add(sequence)
         counted = zip(seed.health, experience.health, strict=True)
@@ -337,7 +338,7 @@ class Program(Stage):
     def renew(
         self, index: int, seed: SequenceSeed, experience: Experience, level: int
     ) -> SequenceSeed:
-        """Begin new episodes where they are over or were lost; all lanes go on."""
+        """Start new episodes in lanes whose episode is over or was lost; advance all lanes."""
         renewed, seeds = experience.over | ~experience.moved, experience.next_seed
         self._reset(index, renewed, seeds, np.full(len(seeds), level, np.int32))
         self._recall.go_on(renewed)
@@ -350,15 +351,16 @@ class Program(Stage):
         )
 
     def _due(self, seed: SequenceSeed) -> list[Drawn]:
-        """Draw the batches of all updates that are due."""
+        """Sample the batches of all updates that are due."""
         replay, settings, due = self._replay, self.r2d2.replay, []
         while len(replay) >= settings.minimum and replay.limiter.owed >= settings.batch:
             due.append(replay.draw(self._random(0, _LEARN, int(seed.updates) + len(due))))
         return due
 
     def _learn(self, seed: SequenceSeed, due: list[Drawn]) -> tuple[Learner, list[Any]]:
-        """The learner after updates on these batches, and of each: its batch, and what the learner
-        says about it. Nobody waits for the device here.
+        """Make updates on these batches; return the learner, and the metrics of each batch.
+
+        Does not wait for the device.
         """
         learner, made, r = seed.learner, [], self.r2d2
         with jax.default_device(self._device):
@@ -375,14 +377,14 @@ class Program(Stage):
         return learner, made
 
     def _take_in(self, seed: SequenceSeed, learner: Learner, made: list[Any]) -> SequenceSeed:
-        """Wait for updates, and count them."""
+        """Wait for the updates, set the new priorities, and count."""
         for drawn, about in made:
             self._replay.update(drawn.serial, np.asarray(about["priorities"], np.float64))
             seed = count_updates(seed, 1, float(about["loss_q"]), float(about.get("loss_a", 0.0)))
         return seed._replace(learner=learner)
 
     def counters(self, state: tuple[SequenceSeed]) -> Counters:
-        """What has been done so far."""
+        """Return the counters so far."""
         (seed,) = state
         names = [name for name in Counters._fields if name not in ("stats", "level", "health")]
         stats, health = jax.tree.map(lambda x: np.asarray(x)[None], (seed.stats, seed.health))
@@ -397,18 +399,18 @@ class Program(Stage):
         return (state[0]._replace(stats=no_stats(np), health=no_health()),)
 
     def params(self, state: tuple[SequenceSeed]) -> list[Any]:
-        """Parameters of the network."""
+        """Return the parameters of the network."""
         return [state[0].learner.params]
 
 
 def shows_frames(layout: Layout) -> bool:
-    """Whether simulators show what the network sees: see `networks.recurrent`."""
+    """Test whether observations are those of the recurrent network, see `networks.recurrent`."""
     shown = {name: shape for name, _, shape in layout.observation}
     return shown == {"frames": (SIZE, SIZE, STACK), "action": (), "reward": ()}
 
 
 def _filled_in(settings: TrainSettings) -> tuple[Agent, R2D2Settings]:
-    """The agent with what its settings change of it, and the settings with what it brings."""
+    """Return the agent with the changes of its settings, and the settings with its defaults."""
     agent, given = get_agent(settings.agent), settings.r2d2
     if given.discards:
         agent = replace(agent, search=agent.test_search)

@@ -1,5 +1,5 @@
-"""The network of R2D2 for training, with and without SAVE (atari_r2d2.md): asked by searches whose
-nodes carry its memory, and updated from sequences of steps.
+"""R2D2's network for training, with and without SAVE (Kapturowski et al. 2019; paper, appendix E):
+it evaluates search nodes, which carry its recurrent state, and is updated from sequences of steps.
 """
 
 from typing import Any
@@ -20,11 +20,11 @@ from save_rl.types import Array
 
 
 class Recall:
-    """The recurrent network as an `Evaluate`: it remembers, per lane, what led to every node.
+    """The recurrent network as an `Evaluate`, with a recurrent state for every node of every lane.
 
-    Memories stay on the device: `[lanes + 1, nodes, 2, H]`, hidden state and cell; the last lane is
-    where padding goes. `before [lanes + 1, 2, H]` is what was remembered before the root was seen.
-    Nothing that a search does changes it.
+    The states stay on the device: `[lanes + 1, nodes, 2, H]`, hidden state and cell; the last lane
+    is for padding. `before [lanes + 1, 2, H]` are the states before the roots; a search does not
+    change them.
     """
 
     def __init__(self, networks: "Networks", params: Any, lanes: int, budget: int):
@@ -34,10 +34,10 @@ class Recall:
         self._memory = jnp.zeros((lanes + 1, budget + 1, *shape))
         self.before = jnp.zeros((lanes + 1, *shape))
         self._root_q = np.zeros((lanes, networks.actions), np.float32)
-        self._asked: list[tuple[np.ndarray, Any]] = []  # what has not come to `_root_q` yet
+        self._asked: list[tuple[np.ndarray, Any]] = []  # values not yet copied to `_root_q`
 
     def set_params(self, params: Any) -> None:
-        """Use other parameters from now on."""
+        """Use these parameters from now on."""
         self._leaves = [jnp.asarray(x) for x in jax.tree.leaves(params)]
 
     def at(self, lanes: np.ndarray, parents: np.ndarray, node: int) -> None:
@@ -45,7 +45,7 @@ class Recall:
 
     @property
     def root_q(self) -> np.ndarray:
-        """Q-values `[lanes, A]` of the roots that were seen last, rescaled."""
+        """Rescaled Q-values `[lanes, A]` of the last roots."""
         for lanes, q in self._asked:
             self._root_q[lanes] = np.asarray(q)[: len(lanes)]
         self._asked.clear()
@@ -70,8 +70,8 @@ class Recall:
         return prior, value
 
     def go_on(self, fresh: np.ndarray) -> None:
-        """All lanes have made a step from their roots; those that are fresh forget everything."""
-        _ = self.root_q  # nothing is left to be asked for
+        """Advance all lanes by a step from their roots; reset the states of fresh lanes."""
+        _ = self.root_q  # copies all pending values
         forgets = np.append(fresh, True)
         self.before = jnp.where(forgets[:, None, None], 0.0, self._memory[:, 0])
 
@@ -79,7 +79,7 @@ class Recall:
 class Networks:
     """The network of an agent as compiled functions of lists of parameters.
 
-    betas: β_Q and β_A. cut: how its sequences are. options: of the compiler.
+    betas: β_Q and β_A. cut: settings of its sequences. options: compiler options.
     """
 
     def __init__(
@@ -131,17 +131,17 @@ class Networks:
         self.update = jax.jit(update, compiler_options=options or None)
 
     def network(self, params: Any) -> RecurrentNetwork:
-        """The network with these parameters."""
+        """Return the network with these parameters."""
         return eqx.combine(params, self._static)
 
     def initial(self, key: Array) -> Learner:
-        """A learner that has learned nothing."""
+        """Return an untrained learner."""
         params = eqx.partition(self._make(key), is_array)[0]
         return Learner(params, params, self._optimiser.init(params))
 
 
 def to_batch(sample: Sample, gamma: float) -> Sequences:
-    """What the learner takes, of what the replay gives."""
+    """Convert a sample of the replay to a batch for the learner."""
     s = sample.sequences
     return Sequences(
         frames=s.frames,

@@ -1,7 +1,7 @@
-"""Lanes of simulators that an agent acts in: resets, searches, real steps, tests.
+"""Acting in lanes of simulators: resets, searches, real steps, tests.
 
-What is learned from them is the business of the programs that stand on this: transitions one by one
-in `training.host`.
+Learning is up to the programs built on this: from transitions in `training.host`, from sequences in
+`training.r2d2`.
 """
 
 from abc import ABC, abstractmethod
@@ -23,28 +23,28 @@ from save_rl.training.settings import TrainSettings
 from save_rl.types import SearchResult, Simulator, State
 
 ACT, TEST, RESET = 1, 2, 3  # streams of random numbers
-MAX_TEST_STEPS = 1000  # in simulators that say no `max_steps` of their own
+MAX_TEST_STEPS = 1000  # for simulators without `max_steps`
 
 
 class Memory(Protocol):
-    """An `Evaluate` that remembers what its lanes have seen."""
+    """An `Evaluate` with a recurrent state per lane."""
 
     def go_on(self, fresh: np.ndarray) -> None:
-        """All lanes have made a step; those that are `fresh` `[lanes]` begin an episode next."""
+        """Advance all lanes by a step; those that are `fresh` `[lanes]` start an episode next."""
         ...
 
 
 class Stage(ABC):
-    """The pool of simulators of all seeds of one set of settings, and what an agent does there.
+    """The pool of simulators of all seeds of one set of settings, and an agent acting in it.
 
-    simulators: one per seed. sources: how worker processes make the same ones. test_lanes: lanes
-    for tests, per seed. Without `train`, there are no others. What is done does not depend on
-    `workers` or `overlap`. groups: that the lanes of a seed are searched in, see
-    `search.simulators`. agent: that learns, where it is not just the one that the settings name.
-    plays: the agent that searches and acts, where it is not the one that learns.
+    simulators: one per seed. sources: from which worker processes make the same ones. test_lanes:
+    lanes for tests, per seed. train: false leaves out the training lanes. Results do not depend on
+    `workers` or `overlap`. groups: number of groups of a seed's lanes, see `search.simulators`.
+    agent: that learns; default the agent of the settings. plays: that searches and acts; default
+    the agent that learns.
     """
 
-    space = Space.PLAIN  # that searches average in
+    space = Space.PLAIN  # units in which searches average
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Stage(ABC):
 
     @abstractmethod
     def evaluator(self, params: Any, lanes: int, budget: int) -> Evaluate:
-        """What states are worth under these parameters, for searches of so many lanes."""
+        """Return a function that evaluates states with these parameters, for this many lanes."""
 
     def close(self) -> None:
         """End the workers."""
@@ -94,17 +94,17 @@ class Stage(ABC):
         return np.random.default_rng((self.settings.seeds[index], stream, *number))
 
     def _lanes(self, groups: list[int]) -> np.ndarray:
-        """Lanes of neighbouring groups; what is read with these numbers is a copy."""
+        """Return the lanes of adjacent groups; indexing with them makes a copy."""
         return np.arange(self.pool.groups[groups[0]].low, self.pool.groups[groups[-1]].high)
 
     def _reset(self, index: int, which: np.ndarray, seeds: np.ndarray, wanted: np.ndarray) -> None:
-        """Begin episodes in some training lanes."""
+        """Start episodes in some training lanes."""
         self._begin_episodes(self._groups[index], which, seeds, wanted)
 
     def _begin_episodes(
         self, groups: list[int], which: np.ndarray, seeds: np.ndarray, wanted: np.ndarray
     ) -> None:
-        """Begin episodes in some lanes of neighbouring groups, `[lanes of the groups]` each."""
+        """Start episodes in some lanes of adjacent groups; arguments `[lanes of the groups]`."""
         start, asked = self._lanes(groups)[0], []
         for group in groups:
             lanes = self.pool.groups[group].lanes
@@ -117,7 +117,7 @@ class Stage(ABC):
             self.pool.receive(group)
 
     def _advance(self, index: int, actions: np.ndarray) -> None:
-        """A real step of the training lanes; -1 leaves a lane where it is."""
+        """Take a real step in the training lanes; action -1 skips a lane."""
         start = self._lanes(self._groups[index])[0]
         for group in self._groups[index]:
             self.pool.advance(group, actions[self.pool.groups[group].lanes - start])
@@ -125,7 +125,7 @@ class Stage(ABC):
             self.pool.receive(group)
 
     def _note(self, index: int, actions: np.ndarray, renewed: np.ndarray) -> None:
-        """Keep the actions of episodes that go on, forget those of lanes that begin anew."""
+        """Record the actions of running episodes, and clear those of lanes that start another."""
         lanes = zip(self._history[index], actions.tolist(), renewed.tolist(), strict=True)
         for history, action, new in lanes:
             if new:
@@ -134,17 +134,17 @@ class Stage(ABC):
                 history.append(action)
 
     def _past_actions(self, index: int) -> np.ndarray:
-        """Actions of the episodes in progress, lane after lane."""
+        """Return the actions of the current episodes, lane by lane."""
         return np.array([a for lane in self._history[index] for a in lane], np.int32)
 
     def _play_again(
         self, index: int, seeds: np.ndarray, wanted: np.ndarray, steps: np.ndarray,
         actions: np.ndarray,
     ) -> None:  # fmt: skip
-        """Bring the training lanes to where they were: simulators are pure.
+        """Replay the current episodes of the training lanes: simulators are pure.
 
-        seeds, wanted: `[lanes]` what the episodes were reset with. steps: `[lanes]` how long they
-        are. actions: `[sum of steps]`, lane after lane.
+        seeds, wanted: `[lanes]` reset seeds and requested levels. steps: `[lanes]` lengths of the
+        episodes. actions: `[sum of steps]`, lane by lane.
         """
         histories = [part.tolist() for part in np.split(actions, np.cumsum(steps)[:-1])]
         self._history[index] = histories
@@ -154,11 +154,12 @@ class Stage(ABC):
             self._advance(index, np.array(now))
 
     def _saved(self, index: int) -> np.ndarray:
-        """Where the training lanes stand, `[lanes, bytes]`; no bytes if simulators save nothing."""
+        """Return the saved states of the training lanes, `[lanes, bytes]`, with 0 bytes if
+        simulators cannot save states."""
         return np.concatenate([self.pool.save(group) for group in self._groups[index]])
 
     def _load(self, index: int, saved: np.ndarray) -> None:
-        """Bring the training lanes to where `_saved` was called."""
+        """Restore the states of the training lanes that `_saved` returned."""
         start = self._lanes(self._groups[index])[0]
         for group in self._groups[index]:
             self.pool.load(group, saved[self.pool.groups[group].lanes - start])
@@ -168,9 +169,9 @@ class Stage(ABC):
         epsilon: np.ndarray, rng: np.random.Generator, noise: float = 0.0,
         instead: Callable[[], np.ndarray] | None = None,
     ) -> tuple[SearchResult, np.ndarray]:  # fmt: skip
-        """Search from where the lanes stand, and choose; ε below 0 means test.
+        """Search from the current states of the lanes, and choose actions; ε below 0 means test.
 
-        instead: values `[lanes, A]` to choose by instead of what the search found.
+        instead: returns values `[lanes, A]` to act on instead of the search's result.
         """
         s, agent = self.settings, self._plays
         ties, luck, rest = rng.integers(2**32, size=(3, len(active)), dtype=np.uint32)
@@ -208,9 +209,10 @@ class Stage(ABC):
         self, params: Sequence[Any], episodes: int, budget: int, number: int,
         level: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Returns and lengths `[seeds, episodes]` of test episodes; `number` draws them.
+        """Play test episodes; return their returns and lengths `[seeds, episodes]`.
 
-        level: where there is a curriculum, the level of the episodes; default the hardest.
+        number: of this test, part of the random seed. level: of the episodes, in environments with
+        levels; with a curriculum, the default is the hardest.
         """
         wanted = ANY_LEVEL
         if level is not None:
@@ -231,7 +233,10 @@ class Stage(ABC):
     def decide_at(
         self, state: State, search: LaneSearch, evaluate: Evaluate, rng: np.random.Generator
     ) -> tuple[SearchResult, int]:
-        """What a test search from a state finds, and the action; for one lane, without workers."""
+        """Run a test search from a state, in one lane; return its result and the action.
+
+        Needs `workers=0`: states live in the workers.
+        """
         self.pool.place(search.low, state)
         result, actions = self._decide(
             search, evaluate, self._plays.test_search, np.ones(1, np.bool_), np.full(1, -1.0), rng
@@ -239,7 +244,7 @@ class Stage(ABC):
         return result, int(actions[0])
 
     def test_search(self, budget: int, index: int = 0) -> LaneSearch:
-        """A search over the test lanes of a seed."""
+        """Return a search over the test lanes of a seed."""
         return LaneSearch(self.pool, self._test_groups[index], budget, self._overlap)
 
     def _play(
@@ -250,7 +255,7 @@ class Stage(ABC):
         limit = getattr(self._simulators[index], "max_steps", MAX_TEST_STEPS)
         returns, steps = np.zeros(episodes), np.zeros(episodes, np.int64)
         size = len(lanes)
-        episode = np.arange(size)  # that each lane plays; the number of episodes where none is left
+        episode = np.arange(size)  # index of each lane's episode; `episodes` if none is left
         episode[episode >= episodes] = episodes
         begun = int(np.count_nonzero(episode < episodes))
         fresh = episode < episodes
@@ -277,7 +282,7 @@ class Stage(ABC):
             over[moved] = (
                 pool.arrays.terminated[lanes] | pool.arrays.truncated[lanes]
             )[moved] | (steps[at] >= limit)  # fmt: skip
-            fresh = ~moved & (episode < episodes)  # failed: played again, with another start
+            fresh = ~moved & (episode < episodes)  # failed: play again from another start
             returns[episode[fresh]], steps[episode[fresh]] = 0.0, 0
             for lane in np.flatnonzero(over):
                 episode[lane] = min(begun, episodes)
@@ -290,24 +295,24 @@ class Stage(ABC):
 
 
 def _parts(lanes: int, groups: int) -> list[int]:
-    """Sizes of so many groups of lanes, or of fewer where there are fewer lanes."""
+    """Return the sizes of this many groups of lanes, or of fewer if there are fewer lanes."""
     sizes = [lanes // groups + (i < lanes % groups) for i in range(groups)]
     return [size for size in sizes if size > 0]
 
 
 def hardest_level(simulator: Any) -> int:
-    """The level that a curriculum ends at."""
+    """Return the last level of a curriculum."""
     return int(simulator.difficulty)
 
 
 def has_levels(simulator: Any) -> bool:
-    """Whether a curriculum can ask a simulator for levels."""
+    """Test whether a curriculum can set the level of a simulator."""
     number = isinstance(getattr(simulator, "difficulty", None), int)
     return number and bool(getattr(simulator, "curriculum_sample", False))
 
 
 def _curriculum(settings: TrainSettings, simulator: Simulator) -> str:
-    """How levels rise in this run."""
+    """Return the kind of curriculum of this run."""
     name = settings.curriculum
     if name == "auto":
         entry = ENVIRONMENTS.get(settings.env)

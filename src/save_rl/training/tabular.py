@@ -1,7 +1,7 @@
 """Agents with tables instead of networks, on Tightrope (paper, B.2).
 
-One call of `run` is one seed: it trains for some episodes, then tests, all inside compiled code on
-the kernels of `search.host`. It holds no lock, so many seeds run in threads.
+One call of `run` is one seed: it trains for some episodes, then tests, all inside compiled code
+with the kernels of `search.host`. It releases the GIL, so many seeds run in threads.
 
 | agent | table | after each episode |
 |---|---|---|
@@ -31,13 +31,13 @@ _PLAIN = int(Space.PLAIN)
 
 @dataclass(frozen=True)
 class TabularSettings:
-    """Numbers of the tabular experiments."""
+    """Settings of the tabular experiments."""
 
     episodes: int = 500  # paper B.2
     test_episodes: int = 100  # paper B.2
     c: float = 0.1  # paper B.2
     epsilon: float = 0.1  # paper B.2
-    discount: float = 1.0  # not given; decided
+    discount: float = 1.0  # our choice; the paper does not say
     learning_rate_q: float = 0.01  # paper B.2, β_Q
     learning_rate_a: float = 1.0  # paper B.2, β_A
     replay: int = 1000  # paper B.2
@@ -71,7 +71,7 @@ class _Replay(NamedTuple):
 
 @njit
 def softmax(row, out):
-    """softmax of `[A]` into `out`."""
+    """Write the softmax of `[A]` to `out`."""
     top = row.max()
     total = 0.0
     for a in range(row.shape[0]):
@@ -83,7 +83,7 @@ def softmax(row, out):
 
 @njit
 def update_q(q, state, action, target, rate_q, policy, rate_a, scratch):
-    """One step along the gradient of β_Q ½(target - Q(s,a))² + β_A L_A, both at the same Q."""
+    """Take a gradient step on β_Q ½(target - Q(s,a))² + β_A L_A, both evaluated at the same Q."""
     error = target - q[state, action]
     if rate_a > 0:
         softmax(q[state], scratch)
@@ -94,7 +94,7 @@ def update_q(q, state, action, target, rate_q, policy, rate_a, scratch):
 
 @njit
 def _rollout(env, position, goal, discount):
-    """Return of a uniformly random policy from here to the end of the episode."""
+    """Return the discounted return of a uniformly random policy to the end of the episode."""
     total, weight, over = 0.0, 1.0, False
     while not over:
         action = np.random.randint(env.fatal.shape[1])
@@ -108,7 +108,7 @@ def _rollout(env, position, goal, discount):
 
 @njit
 def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discount):
-    """Search from `positions[0]` with this root prior; the tree is left in lane 0."""
+    """Search from `positions[0]` with this root prior; the tree is in lane 0."""
     host.plant(trees, 0, prior)
     seed = np.random.randint(2**31 - 1)
     for k in range(budget):
@@ -136,7 +136,7 @@ def run(
     env, rule, test_rule, td, amortize, puct, how, noise, seed, budget,
     episodes, test_episodes, c, epsilon, discount, rate_q, rate_a, capacity, value_step, trees,
 ):  # fmt: skip
-    """Train and test one seed; `rule` -1 trains without search. Returns the test rewards."""
+    """Train and test one seed; `rule` -1 trains without search. Return the test rewards."""
     np.random.seed(seed)
     states, actions = env.fatal.shape
     tables = _Tables(np.zeros((states, actions)), np.zeros(states))
@@ -206,7 +206,7 @@ def run(
                     tables.q[s] = episode_policies[t]
             continue
         size = min(stored, capacity)
-        for i in range(size):  # a random order, drawn as it is laid out
+        for i in range(size):  # an inside-out shuffle
             j = np.random.randint(i + 1)
             order[i] = order[j]
             order[j] = i
@@ -222,7 +222,7 @@ def run(
 
 
 def check_agent(agent: Agent) -> None:
-    """Refuse agents that the paper gives no tables for."""
+    """Raise an error for agents that the paper has no tabular version of."""
     if agent.amortization_loss == "l2" or agent.prior == "softmax-q" or agent.recurrent:
         raise InputError(f"--agents: '{agent.name}' has no tabular version.")
 
@@ -234,7 +234,7 @@ def train_and_test(
     seed: int,
     settings: TabularSettings = TabularSettings(),  # noqa: B008  # frozen
 ) -> np.ndarray:
-    """Rewards `[test_episodes]` of one tabular agent on one Tightrope, after training."""
+    """Train a tabular agent on one Tightrope; return its test rewards `[test_episodes]`."""
     check_agent(agent)
     return run(
         _Env(env.fatal, float(env.step_reward), float(env.goal_reward), int(env.first_goal)),

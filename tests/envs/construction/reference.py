@@ -1,7 +1,8 @@
 """The rules of the Construction tasks, literally and slowly.
 
-Every function transcribes the section of `specs/construction.md` that it names, with plain floats
-and loops; nothing is shared with the library but the tables of `scene.py` and `state.py`.
+Every function transcribes the rules of docs/construction/index.md, at the anchor it names or on the
+page of its task, with plain floats and loops; nothing is shared with the library but the tables of
+`scene.py` and `state.py`.
 """
 
 import math
@@ -14,14 +15,14 @@ from save_rl.envs.construction.state import State
 Point = tuple[float, float]
 Polygon = list[Point]
 
-STICKY_PENALTY = {  # 3.4; Marble Run also with 0.04
+STICKY_PENALTY = {  # #rules-of-an-episode; Marble Run also with 0.04
     "silhouette": 0.5, "connecting": 0.0, "covering": 2.0, "covering_hard": 0.5, "marble_run": 0.0,
 }  # fmt: skip
-THRESHOLD = {  # 3.4; in Marble Run progress is 0 or 1, and 1 ends the episode
+THRESHOLD = {  # #rules-of-an-episode; in Marble Run progress is 0 or 1, and 1 ends the episode
     "silhouette": 0.98, "connecting": 0.98, "covering": 0.99, "covering_hard": 0.99,
     "marble_run": 0.5,
 }  # fmt: skip
-TYPES = ("block", "available", "obstacle", "target", "marble")  # 9.2, features 14-18
+TYPES = ("block", "available", "obstacle", "target", "marble")  # #as-a-graph, features 14-18
 
 
 class Block(NamedTuple):
@@ -53,12 +54,12 @@ class Node(NamedTuple):
 
 
 def task_of(scene: Scene) -> str:
-    """The task as the specification spells it."""
+    """Return the task in the spelling of the tables above."""
     return scene.task.replace("-", "_")
 
 
 def supply_of(scene: Scene) -> Supply:
-    """1.2 and 7.2: what can be taken, left to right."""
+    """#geometry: the available blocks, left to right."""
     return MARBLE_BLOCKS if task_of(scene) == "marble_run" else BLOCKS
 
 
@@ -77,7 +78,7 @@ def blocks_of(state: State) -> list[Block]:
 def corners(
     width: float, height: float, kind: int, x: float, y: float, angle: float = 0.0
 ) -> Polygon:
-    """1.1 and 7.2: the corners of a box or a ramp at a pose, counter-clockwise."""
+    """#geometry: the corners of a box or a ramp at a pose, counter-clockwise."""
     if kind == BOX:
         local = [(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)]
     elif kind == RAMP:
@@ -187,7 +188,7 @@ def disc_overlap_area_by_grid(
 
 
 def silhouette_score(blocks: list[Block], targets) -> int:
-    """4.3: targets that an upright block of the same size covers by more than 90 %."""
+    """silhouette.md#reward: targets that an upright block of the same size covers by over 90 %."""
     count = 0
     for x, y, width, height in targets:
         nearest, nearest_distance = None, math.inf
@@ -207,8 +208,8 @@ def silhouette_score(blocks: list[Block], targets) -> int:
 
 
 def covers(block: Block, point: Point) -> bool:
-    """5.3: the triangles from the point to the four sides have the area of the rectangle, to
-    0.1 %."""
+    """connecting.md#reward: the triangles from the point to the four sides have the area of the
+    rectangle, to 0.1 %."""
     rectangle = block_corners(block)
     area = block.width * block.height
     triangles = 0.0
@@ -218,7 +219,7 @@ def covers(block: Block, point: Point) -> bool:
 
 
 def connecting_score(blocks: list[Block], targets) -> int:
-    """5.3: targets whose centre lies in some block."""
+    """connecting.md#reward: targets whose centre lies in some block."""
     count = 0
     for x, y, _, _ in targets:
         if any(covers(block, (x, y)) for block in blocks):
@@ -227,7 +228,7 @@ def connecting_score(blocks: list[Block], targets) -> int:
 
 
 def projected_width(block: Block) -> float:
-    """6.3: diagonal · max(|cos(α + θ)|, |cos(π - α + θ)|)."""
+    """covering.md#reward: diagonal · max(|cos(α + θ)|, |cos(π - α + θ)|)."""
     alpha = math.atan2(block.height, block.width)
     diagonal = math.hypot(block.width, block.height)
     return diagonal * max(
@@ -236,7 +237,7 @@ def projected_width(block: Block) -> float:
 
 
 def covering_score(blocks: list[Block], obstacles) -> float:
-    """6.3: per obstacle the length below at least one block, summed.
+    """covering.md#reward: per obstacle the length below at least one block, summed.
 
     The x range of the obstacle is cut wherever a block begins or ends; each piece is covered as a
     whole or not at all.
@@ -259,7 +260,7 @@ def covering_score(blocks: list[Block], obstacles) -> float:
 
 
 def progress(state: State) -> float:
-    """3.3, 3.4: the score P; in Marble Run 1 once the marble has touched the goal."""
+    """#score: the score P; in Marble Run 1 once the marble has touched the goal."""
     task, scene, blocks = task_of(state.scene), state.scene, blocks_of(state)
     if task == "silhouette":
         return float(silhouette_score(blocks, scene.targets))
@@ -273,7 +274,7 @@ def progress(state: State) -> float:
 
 
 def best_progress(scene: Scene) -> float:
-    """3.4: P_max."""
+    """#score: P_max."""
     task = task_of(scene)
     if task in ("silhouette", "connecting"):
         return float(len(scene.targets))
@@ -285,7 +286,7 @@ def best_progress(scene: Scene) -> float:
 
 
 def sticky_cost(state: State, penalty: float) -> float:
-    """3.3: C, with the default bad-choice penalty of 0."""
+    """#rules-of-an-episode: the cost C, with the default bad-choice penalty of 0."""
     return penalty * sum(block.sticky for block in blocks_of(state))
 
 
@@ -293,7 +294,7 @@ def sticky_cost(state: State, penalty: float) -> float:
 
 
 def solids(state: State) -> list[Polygon]:
-    """2.2: what a new block can overlap: floor, obstacles, placed blocks.
+    """#rules-of-an-episode: what a new block can overlap: floor, obstacles, placed blocks.
 
     Blocks pass through targets, a displayed marble is not physical, and the row of available blocks
     lies below the floor, out of reach.
@@ -306,12 +307,12 @@ def solids(state: State) -> list[Polygon]:
 
 
 def spawn_overlap(polygon: Polygon, others: list[Polygon]) -> bool:
-    """2.4: a new shape shares area with another one; touching is no overlap."""
+    """#rules-of-an-episode: a new shape shares area with another; touching is no overlap."""
     return any(overlap_area(polygon, other) > 1e-12 for other in others)
 
 
 def marble_blocked(state: State) -> bool:
-    """7.5, step 3: the marble's start overlaps a placed block or the floor by over 1e-4 m²."""
+    """marble-run.md#rules: the marble's start overlaps a block or the floor by over 1e-4 m²."""
     assert state.scene.marble is not None
     x, y, diameter = state.scene.marble
     floor_x, floor_y, width, height = supply_of(state.scene).floor
@@ -324,7 +325,7 @@ def marble_blocked(state: State) -> bool:
 
 
 def objects(state: State) -> list[Node]:
-    """9.2: every object in node order, which is that of the ids of 3.1."""
+    """#as-a-graph: every object, in the order of the nodes."""
     scene, supply = state.scene, supply_of(state.scene)
     task, blocks = task_of(scene), blocks_of(state)
     available = []
@@ -351,7 +352,7 @@ def objects(state: State) -> list[Node]:
 
 
 def nodes(state: State) -> list[list[float]]:
-    """9.2: the features of every node, 18, or 19 in Marble Run."""
+    """#as-a-graph: the features of every node, 18, or 19 in Marble Run."""
     types = TYPES if task_of(state.scene) == "marble_run" else TYPES[:4]
     table = []
     for node in objects(state):
@@ -365,7 +366,7 @@ def nodes(state: State) -> list[list[float]]:
 
 
 def valid_edges(state: State) -> set[tuple[int, int]]:
-    """10.1: from an available block to a floor or placed block, an obstacle, a target, the
+    """#actions: from an available block to the floor, a placed block, an obstacle, a target, the
     marble."""
     bases = ("block", "obstacle", "target", "marble")
     everything = objects(state)
@@ -378,13 +379,13 @@ def valid_edges(state: State) -> set[tuple[int, int]]:
 
 
 def offsets(count: int = 15) -> list[float]:
-    """10.1: evenly spaced on ±(1 + max(1/m, 0.04)), m = count - 3."""
+    """#actions: evenly spaced on ±(1 + max(1/m, 0.04)), m = count - 3."""
     bound = 1 + max(1 / (count - 3), 0.04)
     return [-bound + 2 * bound * i / (count - 1) for i in range(count)]
 
 
 def placement(state: State, sender: int, receiver: int, offset_index: int) -> Point:
-    """10.1: where the centre of the taken block goes, at angle 0."""
+    """#actions: where the centre of the taken block goes, at angle 0."""
     everything = objects(state)
     taken, base = everything[sender], everything[receiver]
     x = base.x + offsets()[offset_index] * (abs(base.width) + abs(taken.width)) / 2
@@ -398,7 +399,8 @@ def placement(state: State, sender: int, receiver: int, offset_index: int) -> Po
 
 
 def blocks_left(state: State) -> int:
-    """3.2, 3.4: how many blocks can still be taken; only Covering Hard does not replace them."""
+    """#rules-of-an-episode: the number of available blocks; only Covering Hard does not replace
+    them."""
     return sum(node.type == "available" for node in objects(state))
 
 
@@ -416,7 +418,7 @@ def outcome(
     best: float,
     threshold: float,
 ) -> tuple[float, str]:
-    """3.3: the reward of a step, and why the episode is over ('' if it goes on).
+    """#rules-of-an-episode: the reward of a step, and why the episode is over ('' if it is not).
 
     Steps and blocks left are counted after the placement; later reasons overwrite earlier ones.
     """

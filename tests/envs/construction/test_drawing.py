@@ -1,4 +1,5 @@
-"""Pictures of hand-built states, against colours and places worked out from construction.md.
+"""Pictures of hand-built states, against colours and places worked out by hand from
+docs/construction/index.md#pictures and #geometry.
 
 The view is x from -8 to 8 and y from -3 to 13, so at 480 pixels a metre is 30 pixels, and the
 point (x, y) lies in column (x + 8)·30, row (13 - y)·30.
@@ -131,8 +132,8 @@ def test_a_block_covers_just_the_pixels_it_lies_in():
     assert all(same(*pair) for pair in zip(row[79:89], expected, strict=True))
 
 
-DISPLAY = (-6.65, -5.60, -4.55, -2.80, -0.35, 2.10, 5.25)  # 1.4
-MARBLE_DISPLAY = (-6.720, -5.227, -3.733, -1.960, 0.933, 3.827, 6.160)  # 7.2
+DISPLAY = (-6.65, -5.60, -4.55, -2.80, -0.35, 2.10, 5.25)  # index.md#geometry
+MARBLE_DISPLAY = (-6.720, -5.227, -3.733, -1.960, 0.933, 3.827, 6.160)
 
 
 @pytest.mark.parametrize("task", ["silhouette", "connecting", "covering", "covering-hard"])

@@ -1,7 +1,7 @@
-"""Drawn scenes against the tables, test vectors and statistics of the specification.
+"""Drawn scenes against the papers' tables of levels (docs/construction/*.md#levels), and against
+scenes and statistics of the released generators (dm_construction 1.0.0).
 
-Section numbers are those of the specification, which measures in generator units: `units` turns a
-scene back into them.
+The tables are in generator units; `units` turns a scene back into them.
 """
 
 import json
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from save_rl.envs.construction.generators import Limits, generate, limits, marble_run, silhouette
 from save_rl.errors import InputError, RunError
 
-# 4.1: targets, rows, fewest and most obstacles
+# Targets, rows, fewest and most obstacles
 SILHOUETTE = {
     0: (1, 1, 0, 0),
     1: (2, 2, 0, 0),
@@ -31,7 +31,7 @@ SILHOUETTE = {
     7: (8, 6, 1, 4),
     "double_the_targets": (16, 6, 1, 4),  # none where there is no room, which is rare
 }
-# 5.1 and 6.1: obstacle rows, fewest and most in each, widest obstacle, targets by row, max_steps
+# Obstacle rows, fewest and most in each, widest obstacle, targets by row, max_steps
 LINES = {
     ("connecting", 0): ((), 0, 0, 39, {0: 3}, 7),
     ("connecting", 1): ((), 0, 0, 39, {1: 3}, 7),
@@ -51,7 +51,7 @@ LINES = {
     ("covering-hard", 0): ((0,), 1, 2, 49, {}, 14),
     ("covering-hard", 1): ((0, 1), 1, 2, 49, {}, 14),
 }
-# 7.4: goal row, distance in hundredths of the width, obstacles, max_steps (paper), (released)
+# Goal row, distance in hundredths of the width, obstacles, max_steps (paper), (released)
 MARBLE_RUN = {
     0: (0, (3, 30), 1, 20, 15),
     1: (0, (36, 49), 1, 20, 15),
@@ -125,7 +125,7 @@ def sampled(scene):
         ("covering-hard", 1, [(104, 5, 10), (86, 15, 29), (172, 15, 31)], []),
     ],
 )  # fmt: skip
-def test_seed_0_gives_the_test_vectors(task, level, obstacles, targets):  # 15.4
+def test_seed_0_gives_the_test_vectors(task, level, obstacles, targets):
     scene = generate(task, level, "released", np.random.RandomState(0))
     np.testing.assert_allclose(units(scene.obstacles)[:, :3], obstacles, rtol=0, atol=6e-4)
     expected = np.reshape(np.array(targets, float), (-1, 3))
@@ -133,7 +133,7 @@ def test_seed_0_gives_the_test_vectors(task, level, obstacles, targets):  # 15.4
     assert scene.marble is None
 
 
-def test_seed_0_gives_the_test_vector_of_marble_run():  # 15.4
+def test_seed_0_gives_the_test_vector_of_marble_run():
     scene = generate("marble-run", 4, "released", np.random.RandomState(0))
     obstacles = [(153.579, 5, 10), (203.579, 5, 10), (240.68, 15, 10)]
     np.testing.assert_allclose(units(scene.obstacles, 250)[2:, :3], obstacles, rtol=0, atol=6e-4)
@@ -142,7 +142,7 @@ def test_seed_0_gives_the_test_vector_of_marble_run():  # 15.4
     np.testing.assert_allclose(units(marble, 250), [(244.539, 45, 10, 10)], rtol=0, atol=6e-4)
 
 
-def test_seed_1234_gives_the_scenes_of_the_published_episodes():  # 15.3
+def test_seed_1234_gives_the_scenes_of_the_published_episodes():
     rng = np.random.RandomState(1234)
     rng.choice(1, p=[1.0])
     scene = generate("covering", 0, "released", rng)
@@ -201,7 +201,7 @@ def test_marble_runs_hold_what_the_table_says(preset, level):
     scenes = sample("marble-run", level, preset)
     assert {scene.max_steps for scene in scenes} == {steps}
     for scene in scenes:
-        np.testing.assert_allclose(  # 7.1
+        np.testing.assert_allclose(  # the walls
             scene.obstacles[:2],
             [(7.84, 4.667, 0.28, 9.333), (-7.84, 4.667, 0.28, 9.333)],
             atol=5e-4,
@@ -236,8 +236,8 @@ def test_no_easier_level_needs_more_room(task, preset, hardest):
     assert (np.diff(needs, axis=0) >= 0).all()
 
 
-# 15.5: obstacles, sum of their widths, mean target y, mean obstacle y, and in Marble Run the mean
-# distance from the marble to the goal; '' where there is nothing to measure
+# Means over 4000 scenes of the released generators: obstacles, sum of their widths, target y,
+# obstacle y, and in Marble Run the distance from the marble to the goal; '' if there are none
 STATISTICS = {
     ("silhouette", 0): ("0", "0", "0.364", "", ""),
     ("silhouette", 1): ("0", "0", "0.524", "", ""),
@@ -291,7 +291,7 @@ def test_samples_have_the_published_means(task, level):
             assert len(values) == 0
 
 
-def test_a_silhouette_of_sixteen_targets_may_leave_no_room_for_obstacles():  # 15.5: [0, 4]
+def test_a_silhouette_of_sixteen_targets_may_leave_no_room_for_obstacles():  # 0 to 4 when released
     counts = {
         len(scene.obstacles) for scene in sample("silhouette", "double_the_targets", count=4000)
     }
@@ -303,7 +303,7 @@ def distances(scenes):
 
 
 @pytest.mark.parametrize("level", range(7))
-def test_the_paper_draws_the_distance_uniformly_then_the_place(level):  # 7.3
+def test_the_paper_draws_the_distance_uniformly_then_the_place(level):  # paper D.1
     scenes = sample("marble-run", level, "paper", 1000)
     nearest, farthest = np.array(MARBLE_RUN[level][1]) * 0.14
     distance = distances(scenes)
@@ -322,7 +322,7 @@ def test_a_fair_coin_decides_on_which_side_the_marble_starts(preset):
     assert scipy.stats.binomtest(starts_left, len(scenes)).pvalue > 1e-3
 
 
-def test_obstacles_of_marble_run_are_drawn_from_the_mixture():  # 7.3
+def test_obstacles_of_marble_run_are_drawn_from_the_mixture():  # paper D.1
     """Marble at 0, goal at 100, three cells: above the marble, in the way, far to the right."""
     cells = marble_run.Cells(np.array([0, 50, 200]), np.array([3, 0, 0]), np.full(3, 10))
     near_marble = np.array([1 / 0.1, 1 / (2**2 + 0.1), 1 / (8**2 + 0.1)])
@@ -341,7 +341,7 @@ def test_objects_of_a_row_lie_side_by_side_inside_the_scene(level, preset, seed)
     task, number = level
     scene = generate(task, number, preset, np.random.RandomState(seed))
     for objects in (scene.obstacles, scene.targets):
-        gap = 20 if task == "connecting" and objects is scene.obstacles else 0  # 5.2
+        gap = 20 if task == "connecting" and objects is scene.obstacles else 0
         for row in by_row(objects).values():
             assert row[0][0] >= 0
             assert row[-1][1] <= 200
@@ -352,7 +352,7 @@ def test_objects_of_a_row_lie_side_by_side_inside_the_scene(level, preset, seed)
 def test_targets_of_a_silhouette_stand_on_the_floor_or_on_targets(level, preset, seed):
     scene = generate("silhouette", level, preset, np.random.RandomState(seed))
     targets, obstacles = units(scene.targets), units(scene.obstacles)
-    for others, least in ((targets, 9), (obstacles, -2)):  # 4.2, steps 3 and 7
+    for others, least in ((targets, 9), (obstacles, -2)):  # overlap with the block below
         for x, y, width, _ in others:
             row = y // 10.2
             below = targets[targets[:, 1] // 10.2 == row - 1]
@@ -373,7 +373,7 @@ def test_blocks_of_a_silhouette_keep_their_margin(level, preset, seed):
 
 
 @given(marble_levels, seeds)
-def test_obstacles_of_marble_run_keep_clear(preset_and_level, seed):  # 7.3, step 4
+def test_obstacles_of_marble_run_keep_clear(preset_and_level, seed):  # paper D.1
     preset, level = preset_and_level
     scene = generate("marble-run", level, preset, np.random.RandomState(seed))
     x, y, diameter = scene.marble

@@ -139,7 +139,7 @@ def test_without_a_screen_the_human_mode_says_so():
     env.close()
 
 
-# The middles of the gaps of 5 generator units between the blocks of 1.4, worked out by hand:
+# The middles of the gaps of 5 generator units between available blocks, worked out by hand:
 # the first block ends at 10, the second begins at 15, so the selector changes at 12.5 gu.
 BOUNDARIES_GU = [12.5, 27.5, 42.5, 77.5, 112.5, 147.5]
 

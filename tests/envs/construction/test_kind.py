@@ -1,6 +1,5 @@
-"""What an adaptive curriculum asks of a scene: its level, its bin, and whether it was solved.
-
-Section numbers are those of the specification.
+"""The properties of a scene for an adaptive curriculum: its level, its bin, and its solution
+(paper D.3; docs/construction/training.md#curricula).
 """
 
 import math
@@ -16,10 +15,10 @@ from save_rl.envs.construction import TASKS, Construction, Placement, Scene, Sta
 from save_rl.envs.construction.generators import generate, scene_bin
 from save_rl.envs.construction.marble_builder import build
 
-# 7.1, in metres; the scene is 14 wide
+# In metres; the scene is 14 wide
 ROW = 0.56
 WALLS = ((7.84, 4.667, 0.28, 9.333), (-7.84, 4.667, 0.28, 9.333))
-# 7.4: goal row, distance in hundredths of the width, obstacles
+# docs/construction/marble-run.md#levels: goal row, distance in hundredths of the width, obstacles
 LEVELS = {
     0: (0, (3, 30), 1),
     1: (0, (36, 49), 1),
@@ -63,7 +62,7 @@ def scene_of(goal_row, distance, rows, **more):
 
 
 def properties(scene):
-    """The five properties of 7.6, read off a scene."""
+    """Read the five properties of paper D.3 off a scene."""
     (goal_x, goal_y, _, _), (marble_x, _, _) = *scene.targets, scene.marble
     distance = abs(goal_x - marble_x) / 14
     third = 0 if distance < 1 / 3 else 1 if distance < 2 / 3 else 2
@@ -233,7 +232,7 @@ def test_a_curriculum_has_room_for_all_bins_and_can_hold_them(preset):
     """Whole numbers from 0 that fit 64 bits, and fewer than 512 of them in all levels together."""
     combinations = set()
     for goal_row, (nearest, farthest), count in [LEVELS[n] for n in range(HARDEST[preset] + 1)]:
-        top = goal_row + (2 if preset == "paper" else 4)  # 7.3: the marble's row
+        top = goal_row + (2 if preset == "paper" else 4)  # the marble's row
         combinations |= {
             (goal_row, share * 3 // 100, count, high, low)
             for share in range(nearest, farthest)

@@ -1,4 +1,5 @@
-"""Box2D as the tasks use it, against the published numbers of construction.md, section 15."""
+"""Box2D as the tasks use it, against the published numbers of
+docs/construction/index.md#checked-against-published-numbers."""
 
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def stack(slot, count, sticky=False):
 
 
 def test_a_box_rests_where_the_official_test_says():
-    """15.1: a 1 m box dropped from y = 10 on a static box of height 0.2 around y = 0."""
+    """A 1 m box dropped from y = 10 on a static box of height 0.2 around y = 0."""
     world = engine.new_world()
     world.CreateBody(engine.body(False)).CreateFixture(
         engine.fixture(engine.rectangle(0, 0, 10, 0.2))
@@ -49,7 +50,7 @@ def test_a_box_rests_where_the_official_test_says():
 
 
 def test_two_balls_collide_like_the_official_ones():
-    """15.2: positions of both after each of the first six collisions."""
+    """Positions of both after each of the first six collisions."""
     official = [
         (-0.489688, 0.089686), (-0.489688, 7.11094), (-0.57874, 0.0), (-7.12189, 0.0),
         (-0.489688, 0.067793), (-0.489688, 7.13284),
@@ -121,7 +122,8 @@ def test_a_tower_does_not_notice_25_placements_beside_it():
 
 
 def test_without_its_impulses_a_tower_falls():
-    """The reason why they are part of the state (physics.md)."""
+    """The reason why they are part of the state
+    (docs/construction/index.md#what-a-state-has-to-keep)."""
     sim = Construction("covering")
     state, y = sim.start(EMPTY), 0.4
     while state.steps < 15 and not state.ending:
@@ -292,7 +294,8 @@ def full_length(world, placed):
 
 
 def test_stopping_when_quiet_ends_where_20_seconds_end(monkeypatch):
-    """physics.md found 1 of 1000 drops more than 5 cm away, and no other verdict on obstacles."""
+    """In docs/construction/index.md#settling, 1 of 1000 drops ends more than 5 cm away, and no drop
+    differs in whether it touches an obstacle."""
     sim = Construction("covering", curriculum_sample=False)
     rng = np.random.default_rng(0)
     cases = []

@@ -1,6 +1,6 @@
-"""The reference of the Construction rules against numbers worked out by hand.
-
-Section numbers are those of `specs/construction.md`.
+"""The reference of the Construction rules against numbers worked out by hand from
+docs/construction/index.md, and against the published episodes of
+docs/construction/index.md#checked-against-published-numbers.
 """
 
 import math
@@ -16,7 +16,7 @@ from tests.envs.construction.reference import Block
 
 MARBLE = (-3.0, 1.4, 0.56)  # row 2
 GOAL = (3.0, 0.28, 0.28, 0.28)  # row 0
-ROW_0 = (-1.75, 0.35, 2.17, 0.35)  # the obstacle of 15.3
+ROW_0 = (-1.75, 0.35, 2.17, 0.35)  # the obstacle of the published episodes
 
 
 def state_of(task, blocks=(), obstacles=(), targets=(), marble=None):
@@ -171,7 +171,7 @@ def test_silhouette_sizes_agree_within_a_millimetre():
 
 
 def test_a_stack_at_its_resting_heights_fills_a_column_of_targets():
-    # 4.2: targets at 0.364 + 0.714 k, blocks at 0.365 + 0.715 k: 6 mm off in row 5, 0.991 covered.
+    # Targets at 0.364 + 0.714 k, blocks at 0.365 + 0.715 k: 6 mm off in row 5, 0.991 covered.
     targets = [(1.0, 0.364 + 0.714 * k, 0.7, 0.7) for k in range(6)]
     stack = [(0, 0, 1.0, 0.365 + 0.715 * k, 0.0) for k in range(6)]
     assert reference.progress(state_of("silhouette", stack, targets=targets)) == 6.0
@@ -244,8 +244,8 @@ def test_a_tilted_block_covers_its_shadow():
 
 @pytest.mark.parametrize("task", ["covering", "covering_hard", "covering-hard"])
 def test_covering_progress_is_in_metres(task):
-    # 15.3: small at -3.304583, medium above at -2.22125, so up to -1.17125; the obstacle begins at
-    # -2.835. 2.835 - 1.17125 = 1.66375.
+    # The published episode: small at -3.304583, medium above at -2.22125, so up to -1.17125; the
+    # obstacle begins at -2.835. 2.835 - 1.17125 = 1.66375.
     blocks = [(0, 1, -3.304583, 0.365, 0), (3, 0, -2.22125, 1.08, 0)]
     state = state_of(task, blocks, [ROW_0, (3.0, 0.35, 1.0, 0.35)])
     assert reference.progress(state) == pytest.approx(1.66375, abs=1e-6)
@@ -350,17 +350,14 @@ def test_nodes_come_in_the_order_of_their_ids():
 
 
 def test_the_row_of_available_blocks():
-    # 1.4
     table = reference.nodes(state_of("covering"))
     assert [len(row) for row in table] == [18] * 8
     xs, widths = [-6.65, -5.6, -4.55, -2.8, -0.35, 2.1, 5.25], [0.7] * 3 + [2.1] * 3 + [3.5]
     for row, x, width in zip(table[:7], xs, widths, strict=True):
         expected = [x, -2.1, 1, 0, width, 0.7, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0]
         assert row == pytest.approx(expected)
-    # 1.3
     floor = [0, -0.175, 1, 0, 28, 0.35, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0]
     assert table[7] == pytest.approx(floor)
-    # 7.2
     table = reference.nodes(state_of("marble_run", targets=[GOAL], marble=MARBLE))
     xs = [-6.72, -5.227, -3.733, -1.96, 0.933, 3.827, 6.16]
     widths = [0.56, 1.12, 0.56, 1.68, 2.8, -1.68, 1.68]
@@ -408,7 +405,7 @@ def test_valid_edges_lead_from_what_is_available_to_what_is_not():
     ],
 )
 def test_sizes_of_the_action_set(task, obstacles, targets, placed, nodes, valid):
-    # 10.1, the table of sizes
+    # docs/construction/index.md#sizes
     marble = MARBLE if task == "marble_run" else None
     blocks = [(i % 7, 0, 0, 1 + i, 0) for i in range(placed)]
     state = state_of(task, blocks, [ROW_0] * obstacles, [GOAL] * targets, marble)
@@ -421,7 +418,7 @@ def test_sizes_of_the_action_set(task, obstacles, targets, placed, nodes, valid)
 
 
 def test_the_offset_grid():
-    # 10.1
+    # docs/construction/index.md#actions
     half = [0.154762, 0.309524, 0.464286, 0.619048, 0.773810, 0.928571, 1.083333]
     expected = [-value for value in half[::-1]] + [0.0] + half
     assert reference.offsets() == pytest.approx(expected, abs=6e-7)
@@ -439,7 +436,7 @@ def test_the_offset_grid():
     ],
 )
 def test_placements_on_the_floor(sender, distinct):
-    # 10.1; y = -0.175 + 0.04 + (0.35 + 0.7) / 2 = 0.39
+    # y = -0.175 + 0.04 + (0.35 + 0.7) / 2 = 0.39
     state = state_of("covering")
     right = distinct + [7.5] * 3
     expected = [-x for x in right[::-1]] + [0.0] + right
@@ -451,7 +448,7 @@ def test_placements_on_the_floor(sender, distinct):
 
 
 def test_published_placements():
-    # 15.3: small on the obstacle, offset 0; then medium on that block at rest, offset 12:
+    # Small on the obstacle, offset 0; then medium on that block at rest, offset 12:
     # -3.304583 + 0.773810 · (0.7 + 2.1) / 2 = -2.22125, 0.365 + 0.04 + 0.7 = 1.105.
     state = state_of("covering", [(0, 1, -3.304583, 0.365, 0)], [ROW_0])
     assert reference.placement(state, 0, 7, 0) == pytest.approx((-3.304583, 0.915), abs=1e-6)
@@ -482,7 +479,7 @@ def test_placement_takes_absolute_and_unrotated_sizes():
 
 
 def test_the_outermost_offsets_clear_the_base():
-    # 10.1: by a 24th of both widths: 1.4 / 24 = 0.058, 7 / 24 = 0.292.
+    # By a 24th of both widths: 1.4 / 24 = 0.058, 7 / 24 = 0.292.
     state = state_of("covering", [(0, 0, 0, 0.365, 0), (6, 0, 0, 0.365, 0)])
     assert reference.placement(state, 0, 8, 14)[0] - 0.7 == pytest.approx(0.058, abs=5e-4)
     assert reference.placement(state, 6, 9, 14)[0] - 3.5 == pytest.approx(0.292, abs=5e-4)

@@ -1,6 +1,7 @@
 """The scripted heuristics: what they do in scenes drawn by hand, and what they score.
 
-Blocks on the floor rest at y = 0.365, each layer above 0.715 higher (construction.md, 2.1).
+Blocks on the floor rest at y = 0.365, each layer above 0.715 higher
+(docs/construction/index.md#constants).
 """
 
 from functools import partial

@@ -208,7 +208,8 @@ def test_actions_are_numbered_both_ways():
 
 
 def test_published_discrete_episode():
-    """15.3: a sticky small block beside the obstacle, then a medium one on top of it."""
+    """A sticky small block beside the obstacle, then a medium one on top of it
+    (docs/construction/index.md#checked-against-published-numbers)."""
     sim = Construction("covering", preset="released", difficulty=0)
     state = sim.reset(1234)
     np.testing.assert_allclose(state.scene.obstacles, SCENE.obstacles, atol=1e-9)
@@ -327,9 +328,9 @@ def test_a_curriculum_draws_every_level(task):
         (lambda: Construction("covering").step(Construction("covering").reset(0), 0),
          "action: 0 is not possible in this state; see action_mask."),
         (lambda: Construction("covering").step(Construction("connecting").reset(0), 300),
-         "state: this is no state of covering."),
+         "state: this is not a state of covering."),
         (lambda: Construction("covering").step(None, 300),
-         "state: this is no state of covering."),
+         "state: this is not a state of covering."),
         (lambda: Construction("covering").step(State(SCENE, ending="complete"), 300),
          "step: this episode is over (complete); begin a new one."),
         (lambda: Construction("covering").start(Construction("silhouette").reset(0).scene),
@@ -361,7 +362,7 @@ def test_a_curriculum_draws_every_level(task):
         (lambda: Construction("covering").roll(State(SCENE)),
          "roll: there is no marble in covering."),
         (lambda: State.from_bytes(b"save_rl construction state 0\n[]"),
-         "state: these bytes are no Construction state of this version."),
+         "state: these bytes are not a Construction state of this version."),
         (lambda: State.from_bytes(State(SCENE).to_bytes()[:-5]), "state: these bytes are damaged."),
         (lambda: State.from_bytes(State(SCENE).to_bytes() + b"1234"),
          "state: these bytes are damaged."),

@@ -1,9 +1,9 @@
-"""ale-py: which games there are, and one emulator of each for all lanes of a process.
+"""ale-py: the available games, and one emulator per game for all lanes of a process.
 
-What is saved of an emulator can be restored into any other of the same game. The screen is not part
-of it. The next frame draws it anew, all but what the game leaves undrawn, which stays as it was two
-frames before. So pictures are made while frames are played, of the last two of four, and are kept
-with the state.
+A saved emulator state can be restored into any emulator of the same game, but does not include the
+screen. The next frame redraws it, except for parts that the game leaves undrawn, which stay as they
+were two frames before. So pictures are made from the last two of four frames as they are played,
+and are stored with the state.
 """
 
 import contextlib
@@ -23,30 +23,30 @@ except ImportError as error:
         "the Atari games need ale-py; install it with: pip install 'save-rl[atari]'."
     ) from error
 
-# SAVE paper, table E.1
+# Paper, table E.1
 PAPER_GAMES = (
     "alien", "asteroids", "beam_rider", "centipede", "crazy_climber", "frostbite", "gravitar",
     "hero", "ms_pacman", "name_this_game", "riverraid", "space_invaders", "up_n_down", "zaxxon",
 )  # fmt: skip
-# ale-py 0.12 does not save all of what a game draws with, so that a step from a restored state can
-# come out differently in these: amidar, koolaid, qbert and tetris are known (pull request 739 of
-# its repository; qbert even corrupts memory), the others did so in 1,000 replayed steps. Every step
-# of a simulator restores a state, so they can't be played at all. In a few more (alien, air_raid,
-# trondead) a screen can differ in the first two frames of a step, which no picture is made of.
+# ale-py 0.12 does not save everything that a game draws with, so a step from a restored state can
+# differ in these games: amidar, koolaid, qbert and tetris are known (pull request 739 of its
+# repository; qbert even corrupts memory), the others differed within 1,000 replayed steps. Every
+# step of a simulator restores a state, so they can't be played at all. In a few more (alien,
+# air_raid, trondead) the screen can differ in the first two frames of a step, which are not used.
 NOT_RESTORABLE = (
     "amidar", "koolaid", "qbert", "tetris", "tic_tac_toe_3d", "video_chess", "yars_revenge",
 )  # fmt: skip
-ACTIONS = 18  # every game is given all of them, by the emulator's own numbers; 0 does nothing
-_ALL: Any = Action  # an enumeration, which its stub does not say
+ACTIONS = 18  # the same in every game, numbered as in the emulator; 0 is the no-op
+_ALL: Any = Action  # an enumeration, although its type stub does not say so
 ACTION_NAMES = tuple(action.name.lower() for action in _ALL)
 REPEAT = 4  # frames per step
 MAX_NOOPS = 30
 
 
 def find_game(name: str, option: str = "ENV") -> str:
-    """The name of a ROM: 'ms_pacman' for 'MsPacman', 'ms-pacman' or 'ms_pacman'.
+    """Return the name of a ROM: 'ms_pacman' for 'MsPacman', 'ms-pacman' or 'ms_pacman'.
 
-    Refuses what can't be played. option: where it was asked for.
+    Raises an error for games that can't be played. option: the setting to name in errors.
     """
     known = {_letters(game): game for game in roms.get_all_rom_ids()}
     game = known.get(_letters(name))
@@ -55,7 +55,7 @@ def find_game(name: str, option: str = "ENV") -> str:
     if game in NOT_RESTORABLE:
         raise InputError(
             f"{option}: '{game}' can't be played: ale-py does not restore its states exactly, and "
-            "every step begins with that."
+            "every step restores one."
         )
     try:
         _rom(game)
@@ -66,10 +66,10 @@ def find_game(name: str, option: str = "ENV") -> str:
 
 
 def _rom(game: str) -> Any:
-    """The file of a game, whose checksum is that of a ROM that the emulator knows."""
-    with contextlib.redirect_stdout(None):  # ale-py tells where it looks if that is not as usual
+    """Return the path of a game's ROM, whose checksum the emulator must know."""
+    with contextlib.redirect_stdout(None):  # ale-py prints non-default search paths
         path: Any = roms.get_rom_path(game)
-    if ALEInterface.isSupportedROM(path) is None:  # loading it would end the process
+    if ALEInterface.isSupportedROM(path) is None:  # loading it would exit the process
         raise ValueError("ale-py has no version of it for one player")
     return path
 
@@ -79,7 +79,7 @@ def _letters(name: str) -> str:
 
 
 class Played(NamedTuple):
-    """What came of some frames: see `AtariState`."""
+    """The result of playing some frames; see `AtariState`."""
 
     core: Any
     stack: np.ndarray
@@ -89,20 +89,20 @@ class Played(NamedTuple):
 
 
 class Emulator:
-    """A game, loaded. For one thread at a time: its methods wait for each other."""
+    """A loaded game. A lock lets one thread in at a time."""
 
     def __init__(self, game: str):
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale: Any = ALEInterface()
         self._ale.setFloat("repeat_action_probability", 0.0)
-        self._ale.setInt("random_seed", 1)  # without sticky actions it decides nothing
+        self._ale.setInt("random_seed", 1)  # has no effect without sticky actions
         self._ale.loadROM(_rom(game))
         height, width = self._ale.getScreenDims()
         assert width == frames.WIDTH
         self._columns = frames.shrinking(height)
         self._screens = np.empty((2, height, width), np.uint8)
         self._lock = threading.Lock()
-        # Resetting an emulator that has been used may lead elsewhere, so it is done once.
+        # A used emulator may reset to a different state, so reset only once.
         self._ale.reset_game()
         self._starts = []
         for noops in range(MAX_NOOPS + 1):
@@ -111,14 +111,14 @@ class Emulator:
             self._ale.act(0)
 
     def start(self, noops: int) -> Played:
-        """The game as it begins, after up to `MAX_NOOPS` frames in which nothing is pressed."""
+        """Return the start of the game after this many no-op frames, at most `MAX_NOOPS`."""
         return self._starts[noops]
 
     def play(self, core: Any, stack: np.ndarray, action: int) -> Played:
-        """Hold an action for `REPEAT` frames, or until the game is over.
+        """Repeat an action for `REPEAT` frames, or until the game is over.
 
-        The picture is that of the last two of `REPEAT` frames. If the game is over earlier, the one
-        before stays.
+        The picture combines the last two of `REPEAT` frames. If the game ends earlier, the previous
+        picture is repeated.
         """
         ale, reward, frame, over = self._ale, 0, 0, False
         with self._lock:
@@ -146,12 +146,12 @@ class Emulator:
             return self._ale.lives()
 
     def _pictured(self, stack: np.ndarray, *, pooled: bool) -> np.ndarray:
-        """The stack with a picture of this screen, or of this and the one before."""
+        """Return the stack with a picture of this screen, or of this and the previous one."""
         self._ale.getScreenGrayscale(self._screens[0])
         return frames.pushed(stack, self._screens[0], self._screens[int(pooled)], self._columns)
 
 
 @cache
 def emulator(game: str) -> Emulator:
-    """The emulator of a game in this process."""
+    """Return this process's emulator of a game."""
     return Emulator(game)

@@ -1,9 +1,8 @@
-"""What an agent sees of a game: the last four pictures, grey and small.
+"""The observation of a game: the last four pictures, grey and 84 x 84.
 
-A picture is the brighter of the last two screens at each pixel, shrunk to 84 x 84 so that a pixel
-is the mean of the area it covers. It equals that of OpenCV's INTER_AREA, and so that of ale-py's
-own AtariVectorEnv, to the last bit: rows before columns, both in single precision, one product
-added after the other, halves rounded to even.
+A picture is the pixel-wise maximum of the last two screens, shrunk to 84 x 84 by area averaging. It
+equals OpenCV's INTER_AREA, and so ale-py's own AtariVectorEnv, bit for bit: rows before columns,
+both in single precision, products added one by one, halves rounded to even.
 """
 
 from typing import NamedTuple
@@ -14,14 +13,14 @@ from save_rl.compiled import njit
 
 SIZE, STACK = 84, 4
 WIDTH = 160  # of every game's screen; heights differ
-_NEGLIGIBLE = 1e-3  # of a pixel: OpenCV leaves out what is covered less
+_NEGLIGIBLE = 1e-3  # of a pixel: OpenCV ignores smaller overlaps
 
 
 class Shrinking(NamedTuple):
-    """How one side of a screen is shrunk to `SIZE`: pixel `i` is the sum over `k` of
+    """Weights that shrink one side of a screen to `SIZE`: pixel `i` is the sum over `k` of
     `weights[k, i] * screen[first[i] + k]`.
 
-    first: `[SIZE]` uint64; unsigned, so that the kernel need not look for negative numbers.
+    first: `[SIZE]` uint64; unsigned, so that the kernel need not check for negative indices.
     weights: `[k, SIZE]` float32.
     """
 
@@ -30,8 +29,8 @@ class Shrinking(NamedTuple):
 
 
 def shrinking(length: int) -> Shrinking:
-    """Share each of `length` pixels out among the `SIZE` that cover it, as OpenCV does."""
-    scale = 1.0 / (SIZE / length)  # its rounding, too
+    """Return the weights that shrink `length` pixels to `SIZE`, as OpenCV does."""
+    scale = 1.0 / (SIZE / length)  # rounded as in OpenCV
     columns = []
     for i in range(SIZE):
         start = i * scale
@@ -45,7 +44,7 @@ def shrinking(length: int) -> Shrinking:
             column[high] = min(end - high, 1.0, covered) / covered
         columns.append(column)
     most = max(map(len, columns))
-    # A sum that begins or ends with products of zero is the same number.
+    # Leading and trailing zero weights do not change a sum.
     first = np.minimum([min(column) for column in columns], length - most)
     weights = np.zeros((most, SIZE), np.float32)
     for i, column in enumerate(columns):
@@ -60,9 +59,9 @@ NOTHING.setflags(write=False)
 
 
 def pushed(stack: np.ndarray, one: np.ndarray, two: np.ndarray, columns: Shrinking) -> np.ndarray:
-    """The stack `[SIZE, SIZE, STACK]` without its oldest picture and with that of two screens.
+    """Return the stack `[SIZE, SIZE, STACK]` without its oldest picture, plus one of two screens.
 
-    The newest comes last. What is returned is read only, and so must be what is given.
+    The newest comes last. The result is read-only, and so must be the given stack.
     """
     packed = stack.view(np.uint32).reshape(SIZE, SIZE)
     after = _push(packed, one, two, ROWS.first, ROWS.weights, columns.first, columns.weights)
@@ -71,7 +70,7 @@ def pushed(stack: np.ndarray, one: np.ndarray, two: np.ndarray, columns: Shrinki
 
 
 def repeated(stack: np.ndarray) -> np.ndarray:
-    """The stack without its oldest picture and with its newest once more; read only."""
+    """Return the stack without its oldest picture and with its newest repeated; read-only."""
     after = stack[..., [1, 2, 3, 3]]
     after.setflags(write=False)
     return after
@@ -79,9 +78,9 @@ def repeated(stack: np.ndarray) -> np.ndarray:
 
 @njit
 def _push(packed, one, two, row_first, row_weights, column_first, column_weights):
-    """Four pictures in the bytes of one number, so that a new one comes in by a shift.
+    """Push a picture onto a stack packed into one uint32 per pixel, by a shift.
 
-    Lines are made narrow as they are needed; the last few are kept, line `y` in place `y % tall`.
+    Lines are narrowed as they are needed; the last `tall` are cached, line `y` at `y % tall`.
     """
     tall = len(column_weights)
     narrow = np.empty((tall, SIZE), np.float32)
@@ -94,7 +93,7 @@ def _push(packed, one, two, row_first, row_weights, column_first, column_weights
         while y < first + tall:
             for x in range(WIDTH):
                 line[x] = np.float32(max(one[y, x], two[y, x]))
-            for i in range(SIZE):  # 160 pixels to 84: three of them make one
+            for i in range(SIZE):  # 160 pixels to 84: at most three overlap one
                 x = row_first[i]
                 total = line[x] * row_weights[0, i] + line[x + np.uint64(1)] * row_weights[1, i]
                 narrow[y % tall, i] = total + line[x + np.uint64(2)] * row_weights[2, i]

@@ -16,23 +16,23 @@ from save_rl.envs.atari.frames import NOTHING
 from save_rl.errors import InputError, require
 
 MAX_FRAMES = 108_000  # 30 minutes; R2D2, table 2
-# A state as bytes. What the emulator saves of itself takes some 7,700, a few more or less.
+# A state as bytes. The emulator's own state takes about 7,700; the size varies slightly.
 _SAVED = np.dtype([
     ("frames", "<i8"), ("action", "<i4"), ("reward", "<f8"), ("over", "|b1"), ("size", "<i4"),
     ("core", "|u1", 8192), ("stack", "|u1", NOTHING.shape),
 ])  # fmt: skip
-_ZOOM = (4, 3)  # of a picture to look at: screens are higher than wide
+_ZOOM = (4, 3)  # of rendered pictures, vertical and horizontal: screens are taller than wide
 
 
 class AtariState(NamedTuple):
-    """A moment of an episode.
+    """The state of an episode.
 
-    core: what the emulator saved of itself, about 8 kB.
-    stack: `[84, 84, 4]` uint8, the last four pictures, the newest last, read only; zeros before
-        the first.
-    frames: of the emulator, since the episode began, no-ops included.
+    core: the emulator's saved state, about 8 kB.
+    stack: `[84, 84, 4]` uint8, the last four pictures, newest last, read-only; zeros before the
+        first.
+    frames: emulator frames since the start of the episode, including no-ops.
     action, reward: of the step that led here; 0 at the start.
-    over: whether the game is.
+    over: true if the game is over.
     """
 
     core: Any
@@ -46,10 +46,10 @@ class AtariState(NamedTuple):
 class Atari:
     """A game by the name of its ROM, `ms_pacman` or `MsPacman`.
 
-    An action, one of all 18 in every game, is held for 4 frames. The reward is what the score
-    gained, not clipped. An episode begins after 1 to 30 frames in which nothing is pressed,
-    terminates when the game is over, and is truncated after `max_frames`; losing a life is
-    nothing special. Nothing is random but the number of no-ops, which the seed draws.
+    Every game has all 18 actions, and an action repeats for 4 frames. The reward is the change of
+    the score, not clipped. An episode starts after 1 to 30 no-op frames, terminates when the game
+    is over, and is truncated after `max_frames`; losing a life does not end it. Only the number of
+    no-ops is random; the seed draws it.
 
     All simulators of a game in a process share one emulator; threads take turns.
     """
@@ -69,14 +69,14 @@ class Atari:
         return self.start(1 + int(np.random.default_rng(seed).integers(MAX_NOOPS)))
 
     def start(self, noops: int) -> AtariState:
-        """Begin an episode after so many frames, at most 30, in which nothing is pressed."""
+        """Start an episode after this many no-op frames, at most 30."""
         played = self._emulator.start(noops)
         return AtariState(played.core, played.stack, played.frames)
 
     def step(self, state: AtariState, action: int) -> tuple[AtariState, float, bool, bool]:
-        """Hold an action for 4 frames: `(state, reward, terminated, truncated)`.
+        """Repeat an action for 4 frames; return `(state, reward, terminated, truncated)`.
 
-        Steps past `max_frames` are possible, and truncated all of them.
+        Steps past `max_frames` are allowed, and all are truncated.
         """
         action = int(action)
         require(0 <= action < ACTIONS, "action", action, f"from 0 to {ACTIONS - 1}")
@@ -88,7 +88,7 @@ class Atari:
         return after, gained, over, not over and frames >= self.max_frames
 
     def observe(self, state: AtariState) -> dict[str, Any]:
-        """`frames [84, 84, 4]` uint8, the newest last, and the `action` and `reward` before."""
+        """Return `frames [84, 84, 4]` uint8, newest last, and the last `action` and `reward`."""
         return {
             "frames": state.stack,
             "action": np.int32(state.action),
@@ -96,7 +96,7 @@ class Atari:
         }
 
     def save_state(self, state: AtariState) -> np.ndarray:
-        """Everything, as `[36441]` uint8."""
+        """Return the complete state as `[36441]` uint8."""
         core = self._emulator.to_bytes(state.core)
         saved = np.zeros((), _SAVED)
         saved["core"][: len(core)], saved["size"] = np.frombuffer(core, np.uint8), len(core)
@@ -105,7 +105,7 @@ class Atari:
         return np.frombuffer(saved.tobytes(), np.uint8)
 
     def load_state(self, data: np.ndarray) -> AtariState:
-        """The state that `save_state` was given."""
+        """Return the state that `save_state` saved."""
         saved = np.frombuffer(data.tobytes(), _SAVED)[0]
         core = self._emulator.from_bytes(saved["core"][: saved["size"]].tobytes())
         stack = saved["stack"].copy()
@@ -116,11 +116,11 @@ class Atari:
         )  # fmt: skip
 
     def lives(self, state: AtariState) -> int:
-        """How many lives are left."""
+        """Return the number of lives left."""
         return self._emulator.lives(state.core)
 
     def render(self, state: AtariState) -> np.ndarray:
-        """`[336, 252, 3]`: the newest picture as the agent sees it, small and grey, enlarged.
+        """Return the newest picture as the agent sees it, enlarged to `[336, 252, 3]`.
 
         The emulator's own screen, in colour, is not part of a state.
         """

@@ -1,4 +1,5 @@
-"""The continuous interface: choose a block and a point anywhere (construction.md, 1.4 and 10.2)."""
+"""The continuous interface: choose a block and any point
+(docs/construction/index.md#by-coordinates)."""
 
 from functools import lru_cache
 
@@ -18,7 +19,7 @@ HIGH = np.array([HALF_WIDTH, BOUND_X, BOUND_Y, 1.0], np.float32)
 
 @lru_cache(maxsize=8)
 def slot_boundaries(supply: Supply) -> tuple[float, ...]:
-    """Where the selector passes from one block to the next: the middles of the gaps."""
+    """Return the selector values that separate neighbouring blocks: the middles of the gaps."""
     edges = [
         (x - abs(shape.width) / 2, x + abs(shape.width) / 2)
         for (x, _), shape in zip(supply.display, supply.shapes, strict=True)
@@ -27,7 +28,7 @@ def slot_boundaries(supply: Supply) -> tuple[float, ...]:
 
 
 def placement(supply: Supply, action: np.ndarray) -> Placement:
-    """What four numbers ask for: selector, horizontal, vertical, sticky (above 0)."""
+    """Return the placement of an action: selector, horizontal, vertical, sticky (above 0)."""
     action = np.asarray(action, np.float64)
     if action.shape != (4,) or not np.isfinite(action).all():
         raise InputError("action: it must be four finite numbers: selector, x, y, sticky.")
@@ -39,7 +40,7 @@ def placement(supply: Supply, action: np.ndarray) -> Placement:
 
 
 def step(sim: Construction, state: State, action: np.ndarray) -> tuple[State, float, bool, bool]:
-    """Place a block by absolute coordinates; one that is gone ends the episode (`bad_choice`)."""
+    """Place a block by coordinates; choosing a used-up block ends the episode (`bad_choice`)."""
     chosen = placement(sim.task.supply, action)
     if not state.ending and chosen.slot in graph.taken(state, sim.task):
         return state._replace(steps=state.steps + 1, ending="bad_choice"), 0.0, True, False

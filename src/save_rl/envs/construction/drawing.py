@@ -1,8 +1,7 @@
-"""States as pictures, for people and for agents that see.
+"""Pictures of states, for people and for agents with image observations.
 
-Pictures show the 16 m × 16 m of `VIEW` in the colours of construction.md, section 1.5. They are
-drawn by Agg, the rasteriser inside matplotlib, which covers a pixel by the share of a shape that
-lies in it.
+Pictures show the 16 m × 16 m of `VIEW`, in the colours of docs/construction/index.md#pictures. Agg,
+matplotlib's rasteriser, draws them with anti-aliasing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,18 +27,18 @@ GLUE = (0.5, 0.5, 0.5, 1.0)
 CURSOR, TRACE = (1.0, 0.6, 0.0, 1.0), (0.0, 0.5, 0.0, 1.0)  # ours
 
 GLUE_DIAMETER, CURSOR_LENGTH, CURSOR_WIDTH = 0.2, 0.7, 0.2  # metres; ours
-SELECTOR_Y = -1.0  # construction.md, 1.4
-OUTLINED_FROM = 200  # pixels; smaller pictures have no room for lines
+SELECTOR_Y = -1.0  # docs/construction/index.md#geometry
+OUTLINED_FROM = 200  # pixels; smaller pictures have no outlines
 
 _TURN = np.arange(0, 2 * np.pi, np.pi / 24)
 _DISC = np.stack([np.cos(_TURN), np.sin(_TURN)], 1) / 2  # of diameter 1
 
 
 class Layer(NamedTuple):
-    """Shapes that are painted together.
+    """Shapes that are drawn together.
 
     polygons: each `[corners, 2]`, in metres.
-    fill, edge: their colours; None leaves it out.
+    fill, edge: their colours; None draws none.
     closed: False draws open lines.
     """
 
@@ -56,10 +55,10 @@ def draw(
     path: np.ndarray | None = None,
     cursor: tuple[float, float, float] | None = None,
 ) -> np.ndarray:
-    """A picture of a state `[size, size, 3]`, uint8.
+    """Draw a picture of a state, `[size, size, 3]` uint8.
 
-    path: where the marble has been, `[T, 2]`: a line, and the marble at its last point.
-    cursor: `(selector x, x, y)` of a choice: a cross below the floor and one at `(x, y)`.
+    path: the marble's positions `[T, 2]`, drawn as a line with the marble at its last point.
+    cursor: `(selector x, x, y)`, drawn as a cross below the floor and one at `(x, y)`.
     """
     from matplotlib.backends.backend_agg import RendererAgg  # slow to import
     from matplotlib.transforms import Affine2D
@@ -78,7 +77,7 @@ def draw(
 
 
 def image_observation(state: State, cursor: tuple[float, float, float] | None = None) -> np.ndarray:
-    """What an agent sees, `[64, 64, 3]` uint8: 128 × 128 pixels averaged in 2 × 2 patches (9.3)."""
+    """Return an agent's image `[64, 64, 3]` uint8: 128 × 128 pixels averaged over 2 × 2 patches."""
     return np.array(Image.fromarray(draw(state, 128, cursor=cursor)).reduce(2))
 
 
@@ -88,7 +87,8 @@ def _layers(
     path: np.ndarray | None,
     cursor: tuple[float, float, float] | None,
 ) -> Iterator[Layer]:
-    """From back to front. White lines part blocks that touch and show targets behind blocks."""
+    """Yield layers from back to front. White lines separate touching blocks, and outline targets
+    behind blocks."""
     scene, supply = state.scene, TASKS[state.scene.task].supply
     edge = WHITE if outlined else None
     if scene.marble is None:
@@ -121,7 +121,7 @@ def _layers(
 
 
 def _available(state: State, supply: Supply) -> Iterator[np.ndarray]:
-    """The row below the floor, without the blocks that are used up."""
+    """Yield the row of blocks below the floor, without those that are used up."""
     used = set() if TASKS[state.scene.task].replaced else set(state.block_array[:, 0].tolist())
     for slot, (shape, position) in enumerate(zip(supply.shapes, supply.display, strict=True)):
         if slot not in used:
@@ -129,7 +129,7 @@ def _available(state: State, supply: Supply) -> Iterator[np.ndarray]:
 
 
 def _glue_points(state: State) -> Iterator[np.ndarray]:
-    """Where each glued pair first touched `[2]`, carried along by the older of the two."""
+    """Yield the first contact point `[2]` of each glued pair, moving with the older block."""
     poses = [*state.block_array[:, 2:].tolist(), (0.0, 0.0, 0.0)]  # -1, the last, is the floor
     x = BOND_FIELDS.index("contact_x")
     for bond in state.bond_array:
@@ -137,7 +137,7 @@ def _glue_points(state: State) -> Iterator[np.ndarray]:
 
 
 def _polygon(shape: Shape) -> np.ndarray:
-    """`[corners, 2]`, around the centre."""
+    """Return the corners `[corners, 2]`, relative to the centre."""
     return _DISC * shape.width if shape.kind == BALL else np.array(shape.corners)
 
 
@@ -155,13 +155,13 @@ def _cross(x: float, y: float) -> list[np.ndarray]:
 
 
 def _moved(points: np.ndarray, x: float, y: float, angle: float) -> np.ndarray:
-    """Points `[..., 2]` from a body's frame to the world's."""
+    """Transform points `[..., 2]` from a body's frame to the world's."""
     c, s = np.cos(angle), np.sin(angle)
     return points @ np.array([(c, s), (-s, c)]) + (x, y)
 
 
 def _curve(layer: Layer) -> "Curve":
-    """All polygons of a layer as one path, which is painted in one go."""
+    """Return all polygons of a layer as one path, which is drawn in one call."""
     from matplotlib.path import Path as Curve
 
     vertices, codes = [np.zeros((0, 2))], []

@@ -1,4 +1,4 @@
-"""Box2D: loading it, the bodies and fixtures of the tasks, and rigid welds that can be restored."""
+"""Loading Box2D, definitions of the tasks' bodies and fixtures, and welds that can be restored."""
 
 import ctypes
 import warnings
@@ -8,7 +8,7 @@ from save_rl.errors import MissingExtra, RunError
 
 try:
     with warnings.catch_warnings():
-        # Its wrapper warns while it loads, and crashes where warnings are errors.
+        # Its wrapper warns while it loads, and crashes if warnings are errors.
         warnings.simplefilter("ignore")
         import Box2D as b2
 except ImportError as error:
@@ -16,7 +16,7 @@ except ImportError as error:
         "the Construction tasks need Box2D; install it with: pip install 'save-rl[construction]'."
     ) from error
 
-# The head of a body's list of contacts; `body.contacts` copies the list, which costs more than a
+# The head of a body's list of contacts; `body.contacts` copies the list, which takes longer than a
 # step of a small world.
 first_contact: Any = getattr(b2.b2Body, "_b2Body__GetContactList_internal")  # noqa: B009  # typed
 library: Any = getattr(b2, "_Box2D")  # noqa: B009  # C++, with a wrapper around it
@@ -25,21 +25,21 @@ SOLID, GOAL_ONLY = 0b01, 0b10  # collision masks: bodies that share a bit collid
 
 
 def new_world() -> Any:
-    """An empty world that has made one step, or its first warm start would be scaled by zero."""
+    """Return an empty world after one step; otherwise its first warm start would scale by zero."""
     world = b2.b2World(gravity=GRAVITY)
     world.Step(0.02, 1, 1)
     return world
 
 
 def fixture(shape: Any, mask: int = SOLID, friction: float = 0.4) -> Any:
-    """What makes a shape solid; reused for every body of that shape."""
+    """Return a fixture definition, which all bodies of that shape share."""
     definition = b2.b2FixtureDef(shape=shape, density=1.0, friction=friction, restitution=0.0)
     definition.filter.categoryBits = definition.filter.maskBits = mask
     return definition
 
 
 def body(dynamic: bool, angular_damping: float = 0.05) -> Any:
-    """What makes a body. The bullet flag turns on continuous collision."""
+    """Return a body definition. The bullet flag turns on continuous collision detection."""
     kind = b2.b2_dynamicBody if dynamic else b2.b2_staticBody
     return b2.b2BodyDef(type=kind, bullet=dynamic, angularDamping=angular_damping)
 
@@ -57,12 +57,12 @@ def disc(diameter: float, x: float = 0.0, y: float = 0.0) -> Any:
 
 
 def weld_plan() -> Any:
-    """What makes a weld. Bodies that it joins don't collide."""
+    """Return a weld definition. Welded bodies don't collide."""
     return b2.b2WeldJointDef(collideConnected=False)
 
 
 def weld(world: Any, first: Any, second: Any, anchor: tuple[float, float], angle: float) -> Any:
-    """Join two bodies rigidly at the second one's origin, `anchor` in the first one's frame."""
+    """Weld two bodies at the second one's origin, which is `anchor` in the first one's frame."""
     definition = weld_plan()
     definition.bodyA, definition.bodyB = first, second
     definition.localAnchorA, definition.localAnchorB = anchor, (0.0, 0.0)
@@ -71,21 +71,21 @@ def weld(world: Any, first: Any, second: Any, anchor: tuple[float, float], angle
 
 
 def weld_impulse(joint: Any) -> tuple[float, float, float]:
-    """What a weld carried in the last step: two forces and a torque, times the time step."""
+    """Return a weld's impulse in the last step: two forces and a torque, times the time step."""
     force = joint.GetReactionForce(1.0)
     return force.x, force.y, joint.GetReactionTorque(1.0)
 
 
 def set_weld_impulse(joint: Any, impulse: tuple[float, float, float]) -> None:
-    """Give a weld back what it carried. A tower of glued blocks falls without it.
+    """Restore a weld's impulse. Without it, a tower of glued blocks falls.
 
-    Box2D has no function for this, so the three numbers are written where the joint keeps them.
+    Box2D has no function for this, so the three numbers are written into the joint's memory.
     """
     (ctypes.c_float * 3).from_address(int(joint.this) + _IMPULSE_OFFSET)[:] = impulse
 
 
 def _find_impulse() -> int:
-    """Where a weld keeps its impulse: load one, and look for what it says it carries."""
+    """Return the offset of a weld's impulse: load one, and search its memory for the impulse."""
     world = new_world()
     wall, shelf = world.CreateBody(body(False)), world.CreateBody(body(True))
     shelf.position = (1.3, 0.4)

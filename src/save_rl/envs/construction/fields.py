@@ -1,6 +1,6 @@
-"""Box2D's objects in memory: where their fields lie, and functions for kernels that read them.
+"""The memory layout of Box2D's objects, and functions with which kernels access their fields.
 
-Objects are addresses (int64). `native` compares `LAYOUT` with what Box2D's wrapper says.
+Objects are addresses (int64). `native` checks `LAYOUT` against Box2D's wrapper.
 """
 
 import math
@@ -18,7 +18,7 @@ intrinsic: Any = _intrinsic
 
 
 class Layout(NamedTuple):
-    """Where fields lie, in bytes from the beginning of their object."""
+    """The offsets of fields, in bytes from the start of their object."""
 
     world_contacts: int
     body_flags: int
@@ -77,7 +77,7 @@ AWAKE, TOUCHING = 0x2, 0x2  # bits of a body's and of a contact's flags
 
 @intrinsic
 def call(typing, address, arguments):
-    """Call a function with a tuple of arguments; what it returns, read as an integer."""
+    """Call a function with a tuple of arguments; return its result as an integer."""
 
     def generate(context, builder, signature, values):
         values, address = cgutils.unpack_tuple(builder, values[1]), values[0]
@@ -88,7 +88,7 @@ def call(typing, address, arguments):
 
 
 def _memory(kind: Any) -> tuple[Any, Any]:
-    """Functions that read and write a number of a kind at an address."""
+    """Return functions that read and write a number of this type at an address."""
 
     @intrinsic
     def read(typing, address):
@@ -153,7 +153,7 @@ def angle(body):
 
 @njit
 def speed(body):
-    """Velocity along x and y, and spin."""
+    """Return the velocity along x and y, and the angular velocity."""
     place = body + LAYOUT.body_velocity
     spin = np.float64(read_float(body + LAYOUT.body_spin))
     return np.float64(read_float(place)), np.float64(read_float(place + 4)), spin
@@ -172,7 +172,7 @@ def touching(contact):
 
 @njit
 def touched(body):
-    """Whether anything touches a body."""
+    """Test whether anything touches a body."""
     edge = read_pointer(body + LAYOUT.body_contacts)
     while edge != 0:
         if touching(read_pointer(edge + LAYOUT.edge_contact)):
@@ -183,7 +183,7 @@ def touched(body):
 
 @njit
 def pair(contact):
-    """The names of the bodies in contact."""
+    """Return the names of the bodies in contact."""
     first = read_pointer(contact + LAYOUT.contact_first)
     second = read_pointer(contact + LAYOUT.contact_second)
     return (
@@ -199,7 +199,7 @@ def skin(fixture):
 
 @njit
 def local(body, x, y):
-    """A point of the world in the frame of a body."""
+    """Transform a point from the world's frame to that of a body."""
     place = body + LAYOUT.body_rotation
     sine, cosine = read_float(place), read_float(place + 4)
     body_x, body_y = position(body)
@@ -209,6 +209,6 @@ def local(body, x, y):
 
 @njit
 def lost(body):
-    """Whether a body has no place any more."""
+    """Test whether a body's pose is no longer finite."""
     x, y = position(body)
     return not (math.isfinite(x) and math.isfinite(y) and math.isfinite(angle(body)))

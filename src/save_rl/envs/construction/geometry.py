@@ -11,12 +11,12 @@ import numpy as np
 from save_rl.compiled import njit
 from save_rl.envs.construction.scene import RAMP
 
-TOUCHING = 1e-9  # square metres: scenes lie on a grid, where rounding decides who touches whom
+TOUCHING = 1e-9  # square metres: scenes lie on a grid, where rounding would decide who touches
 
 
 @njit
 def polygon(width, height, kind, x, y, angle):
-    """Corners `[3 or 4, 2]`, counter-clockwise; a ramp of negative width is mirrored."""
+    """Return corners `[3 or 4, 2]`, counter-clockwise; a ramp of negative width is mirrored."""
     corners = np.empty((3 if kind == RAMP else 4, 2))
     half_x, half_y = width / 2, height / 2
     corners[0] = -half_x, -half_y
@@ -37,7 +37,7 @@ def polygon(width, height, kind, x, y, angle):
 
 @njit
 def _outside_an_edge(one, two):
-    """Whether all of `two` lies beyond one edge of `one`."""
+    """Test whether all of `two` lies beyond one edge of `one`."""
     for i in range(len(one)):
         ax, ay = one[i]
         bx, by = one[(i + 1) % len(one)]
@@ -51,13 +51,13 @@ def _outside_an_edge(one, two):
 
 @njit
 def overlap(one, two):
-    """Whether two convex polygons share an area: no edge of either separates them."""
+    """Test whether two convex polygons overlap: no edge of either separates them."""
     return not (_outside_an_edge(one, two) or _outside_an_edge(two, one))
 
 
 @njit
 def spawn_overlap(shapes, slot, x, y, blocks, obstacles, floor):
-    """Whether a new, upright block would overlap a block, an obstacle or the floor."""
+    """Test whether a new, upright block would overlap a block, an obstacle or the floor."""
     width, height, kind = shapes[slot]
     if y - height / 2 < floor[1] + floor[3] / 2:
         return True
@@ -80,7 +80,7 @@ def spawn_overlap(shapes, slot, x, y, blocks, obstacles, floor):
 
 @njit
 def _wedge_area(ax, ay, bx, by, r):
-    """Signed area that a disc at the origin shares with the triangle from its centre to a and b."""
+    """Return the signed area shared by a disc at the origin and the triangle origin, a, b."""
     dx, dy = bx - ax, by - ay
     length = dx * dx + dy * dy
     area = 0.0
@@ -100,7 +100,7 @@ def _wedge_area(ax, ay, bx, by, r):
 
 @njit
 def disc_area(corners, x, y, radius):
-    """Area that a disc shares with a polygon."""
+    """Return the area shared by a disc and a polygon."""
     area = 0.0
     for i in range(len(corners)):
         a, b = corners[i], corners[(i + 1) % len(corners)]
@@ -110,7 +110,7 @@ def disc_area(corners, x, y, radius):
 
 @njit
 def marble_blocked(shapes, blocks, floor, x, y, diameter, tolerance):
-    """Whether a block or the floor covers more than `tolerance` of the marble's start."""
+    """Test whether a block or the floor covers more than `tolerance` of the marble's start."""
     fx, fy, fw, fh = floor
     if disc_area(polygon(fw, fh, 0.0, fx, fy, 0.0), x, y, diameter / 2) > tolerance:
         return True

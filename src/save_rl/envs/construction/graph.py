@@ -1,10 +1,10 @@
-"""Scenes as graphs, and the discrete actions: take a block along an edge, with an offset, sticky or
-not (construction.md, 9.2 and 10.1).
+"""Scenes as graphs, and the discrete actions: place a block along an edge, with an offset, sticky
+or not (docs/construction/index.md#as-a-graph and #actions).
 
-A node is an object: the seven available blocks, obstacles, targets, the marble, the floor, placed
-blocks in the order of placement; then padding. Where blocks are not replaced (Covering Hard), a
-placed block keeps the node of the available block it was. Every ordered pair of nodes is an edge;
-edges are listed by sender, so those from available blocks come first:
+Each node is an object: the seven available blocks, obstacles, targets, the marble, the floor,
+placed blocks in the order of placement; then padding. Where blocks are not replaced (Covering
+Hard), a placed block keeps its node among the available blocks. Every ordered pair of nodes is an
+edge; edges are ordered by sender, so those from available blocks come first:
 
     edge(u, v) = u * (nodes - 1) + v - (v > u)
     action(edge, offset, sticky) = (edge * 15 + offset) * 2 + sticky
@@ -36,7 +36,7 @@ NODE_FEATURES = (
 
 
 class Placement(NamedTuple):
-    """A block to create: its slot in the row of available blocks, where, and whether it sticks."""
+    """A block to place: its slot in the row of available blocks, its position, its sticky flag."""
 
     slot: int
     x: float
@@ -45,24 +45,24 @@ class Placement(NamedTuple):
 
 
 def feature_count(task: str) -> int:
-    """18, and one more for the marble where there is one."""
+    """Return the number of node features: 18, or 19 with a marble."""
     return 19 if task == "marble-run" else 18
 
 
 def edge_lists(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Senders and receivers of all edges between so many nodes, `[nodes * (nodes - 1)]` each."""
+    """Return senders and receivers of all edges between nodes, `[nodes * (nodes - 1)]` each."""
     senders, receivers = np.divmod(np.arange(nodes * (nodes - 1)), nodes - 1)
     return senders.astype(np.int32), (receivers + (receivers >= senders)).astype(np.int32)
 
 
 def node_count(scene: Scene, blocks: int) -> int:
-    """Nodes in use when so many blocks have been placed."""
+    """Return the number of nodes in use with this many blocks placed."""
     return AVAILABLE + len(scene.bases) + 1 + (blocks if TASKS[scene.task].replaced else 0)
 
 
 @lru_cache(maxsize=1024)
 def _fixed_nodes(scene: Scene, padded: int) -> np.ndarray:
-    """`[padded, features]` with everything but the placed blocks."""
+    """Return nodes `[padded, features]` of everything but the placed blocks."""
     supply = TASKS[scene.task].supply
     nodes = np.zeros((padded, feature_count(scene.task)), np.float32)
     rows: list[tuple[float, float, float, float, int, int]] = []
@@ -83,13 +83,13 @@ def _fixed_nodes(scene: Scene, padded: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _shape_features(task: str) -> np.ndarray:
-    """`[7, 5]`: width, height, and the kind as one-hot, per slot."""
+    """Return width, height and one-hot kind of each slot, `[7, 5]`."""
     shapes = TASKS[task].supply.shapes
     return np.array([(s.width, s.height, *np.eye(3)[s.kind]) for s in shapes], np.float32)
 
 
 def node_features(state: State, padded: int) -> np.ndarray:
-    """`[padded, 18 or 19]`, raw values; unused rows are zero. Everything is at rest."""
+    """Return raw features `[padded, 18 or 19]`; unused rows are zero, and so are velocities."""
     scene = state.scene
     nodes = _fixed_nodes(scene, padded).copy()
     blocks = state.block_array
@@ -115,15 +115,15 @@ def node_features(state: State, padded: int) -> np.ndarray:
 
 
 def taken(state: State, task: Task) -> frozenset[int]:
-    """Slots of blocks that can't be taken any more."""
+    """Return the slots of used-up blocks."""
     if task.replaced:
         return frozenset()
     return frozenset(state.block_array[:, 0].astype(int).tolist())
 
 
 def edge_mask(state: State, padded: int) -> np.ndarray:
-    """`[7 * (padded - 1)]` of the edges from the first seven nodes, those that are valid: from an
-    available block to anything that is none."""
+    """Mark the valid ones `[7 * (padded - 1)]` of the edges from the first seven nodes: from an
+    available block to any other kind of object."""
     gone = taken(state, TASKS[state.scene.task])
     available = np.zeros(padded, bool)
     available[[slot for slot in range(AVAILABLE) if slot not in gone]] = True
@@ -133,25 +133,25 @@ def edge_mask(state: State, padded: int) -> np.ndarray:
 
 
 def existing_edges(state: State, padded: int) -> np.ndarray:
-    """`[edges]` those between nodes in use."""
+    """Mark the edges `[edges]` between nodes in use."""
     used = np.arange(padded) < node_count(state.scene, len(state.blocks) // BLOCK_BYTES)
     return _without_diagonal(used[:, None] & used[None, :])
 
 
 def _without_diagonal(pairs: np.ndarray) -> np.ndarray:
-    """`[rows, nodes]` for pairs of nodes, as a flat list of edges."""
+    """Flatten values `[rows, nodes]` of pairs of nodes to a list of edges."""
     rows, nodes = pairs.shape
     keep = np.arange(nodes)[None, :] != np.arange(rows)[:, None]
     return pairs[keep]
 
 
 def _other_base(state: State, receiver: int, task: Task) -> Rectangle | None:
-    """The floor or a placed block, by its node; None where there is neither."""
+    """Return the floor or a placed block by its node; None if it is neither."""
     index = receiver - AVAILABLE - len(state.scene.bases)  # 0 is the floor, then come blocks
     if index == 0:
         return task.supply.floor
     blocks = state.block_array
-    if not task.replaced:  # a placed block has the node of the available one it was
+    if not task.replaced:  # a placed block keeps its node among the available blocks
         blocks = blocks[blocks[:, 0] == receiver]
     else:
         blocks = blocks[index - 1 :] if index > 0 else blocks[:0]
@@ -163,10 +163,10 @@ def _other_base(state: State, receiver: int, task: Task) -> Rectangle | None:
 
 
 def place(state: State, sender: int, receiver: int, offset: int, sticky: int) -> Placement | None:
-    """Where an action puts its block; None for an edge that is not valid.
+    """Return the placement of an action; None for an invalid edge.
 
-    On a base a block is put above it, on a target into it. Sizes count unrotated, even where the
-    base is tilted.
+    The block is placed above its base, or inside a target. Sizes are those of unrotated objects,
+    even if the base is tilted.
     """
     scene = state.scene
     task = TASKS[scene.task]

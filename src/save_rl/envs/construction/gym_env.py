@@ -23,15 +23,15 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
 
     interface 'graph': the observation is a graph padded to fixed shapes (`nodes`, `node_mask`,
         `edges`, `edge_mask`, `globals`, `senders`, `receivers`, `n_node`, `n_edge`) with an
-        `action_mask`; an action is an edge, one of 15 offsets, and sticky or not, as one number.
+        `action_mask`; an action is one number that encodes an edge, one of 15 offsets and sticky.
         An action that the mask forbids ends the episode with reward 0 (`invalid_edge`).
-    interface 'absolute': the observation is a 64 x 64 picture; an action is four numbers: which
-        block (-7 to 7 along the row below the floor), x, y, and sticky above 0.
+    interface 'absolute': the observation is a 64 x 64 picture; an action is four numbers: selector
+        (-7 to 7 along the row of blocks below the floor), x, y, and sticky (if above 0).
 
     `difficulty`, `curriculum_sample`, `preset`, `sticky_penalty` and `masked` are those of
     `Construction`. `reset` takes `options` with `difficulty`, `curriculum_sample` or a `scene` to
-    play again. `info` has `termination_reason` ('' while it goes on), `score`, `progress` (the
-    score's share of the best possible), `sticky_count`, `steps`, `level` and, with the graph
+    replay. `info` has `termination_reason` ('' while the episode runs), `score`, `progress` (the
+    score as a share of the best possible), `sticky_count`, `steps`, `level` and, with the graph
     interface, `action_mask`.
     """
 
@@ -150,7 +150,7 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
         return info
 
     def _show(self) -> None:
-        """Draw into a window, where there is to be one; without a screen say so, once."""
+        """Draw into the window in mode 'human'; without a screen, warn once."""
         if self.render_mode != "human" or self._window is False:
             return
         import matplotlib
@@ -172,7 +172,7 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
 
 
 def interactive_backends() -> list[str]:
-    """Names of matplotlib's back ends that can open a window."""
+    """Return the names of matplotlib's back ends that can open a window."""
     from matplotlib.backends.registry import BackendFilter, backend_registry
 
     return backend_registry.list_builtin(BackendFilter.INTERACTIVE)

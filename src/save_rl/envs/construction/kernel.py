@@ -1,12 +1,12 @@
 """Box2D worlds in compiled code: built, run and read without Python in between.
 
-What `physics.World` does through Box2D's Python wrapper, these kernels do with the C++ library
-beneath it: they call its functions by address, and read and write the fields of its objects where
-`fields.LAYOUT` says they lie. `native` finds the addresses and checks the layout. The results are
-those of `physics.World`, bit for bit; so the order of bodies, joints and contacts matters, and the
-precision of every sum.
+These kernels do what `physics.World` does through Box2D's Python wrapper, but with the C++ library
+beneath it: they call its functions by address, and access the fields of its objects at the offsets
+of `fields.LAYOUT`. `native` finds the addresses and checks the layout. The results equal those of
+`physics.World` bit for bit, so the order of bodies, joints and contacts matters, and the precision
+of every sum.
 
-Addresses come as arguments, never as constants, or compiled code could not be kept on disk.
+Addresses are arguments, never constants; otherwise compiled code could not be cached on disk.
 """
 
 import math
@@ -21,25 +21,26 @@ from save_rl.envs.construction.state import FLOOR
 
 SETTLE_STEP, SETTLE_STEPS = 0.02, 1000
 ROLL_STEP, ROLL_STEPS, BOUNCES = 0.01, 1000, 8
-LOOK_STEPS = 5  # while the marble rolls, we look at what happens between blocks every 0.05 s
+LOOK_STEPS = 5  # while the marble rolls, contacts between blocks are checked every 0.05 s
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 8, 3
-QUIET_SPEED, QUIET_STEPS = 0.01, 10  # physics.md: m/s and rad/s, consecutive steps
-MARBLE_REST = 1e-4  # construction.md 7.5
+# m/s and rad/s, consecutive steps (docs/construction/index.md#settling)
+QUIET_SPEED, QUIET_STEPS = 0.01, 10
+MARBLE_REST = 1e-4  # dm_construction 1.0.0 (docs/construction/marble-run.md#the-marble)
 FALLEN = -5.0  # metres: below the floor
-LOST = 1000.0  # metres: a body out here is a failure of the engine
+LOST = 1000.0  # metres: a body this far away is a failure of the engine
 
-OBSTACLES, MARBLE, GOAL = -2, -3, -4  # beside FLOOR = -1; blocks count from 0
-SLOTS = 7  # shapes a task's blocks come in
+OBSTACLES, MARBLE, GOAL = -2, -3, -4  # names of bodies, beside FLOOR = -1; blocks count from 0
+SLOTS = 7  # shapes of a task's blocks
 
-# How a kernel ended: as it should, with an obstacle touched or the goal reached, with a body lost,
-# or at once because the arrangement is none that a settled world leaves behind.
+# Status of a kernel: normal end; obstacle touched or goal reached; body lost; or not run at all,
+# because no settled world has such an arrangement.
 QUIET, REACHED, FAILED, ODD = 0, 1, 2, 3
 
 
 class Box(NamedTuple):
     """Addresses: functions of Box2D, then the memory of a thread (`native.Memory`).
 
-    A plan is what Box2D calls a definition: what a body or a joint is made from.
+    A plan is a Box2D definition of a body or a joint.
     """
 
     create_world: int
@@ -59,12 +60,12 @@ class Box(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """The bodies of a world. Arrays begin with the floor, so that block i is number i + 1.
+    """The bodies of a world. Arrays start with the floor, so block i has index i + 1.
 
     bodies: `[1 + blocks]` addresses.
     slots, sticky: `[1 + blocks]`.
     glued: `[1 + blocks, 1 + blocks]` pairs that have a bond, the older one first.
-    bonds: `[pairs, 7]` as the first columns of the table of bonds.
+    bonds: `[pairs, 7]`, the first columns of the table of bonds.
     welds: `[pairs]` addresses of their joints.
     """
 
@@ -92,7 +93,7 @@ def _step(box, seconds, velocity_iterations, position_iterations):
 
 @njit
 def _create(box, plan, name, x, y, angle):
-    """A body at rest, awake."""
+    """Create a body at rest, awake."""
     fields.write_float(plan + LAYOUT.body_plan_position, np.float32(x))
     fields.write_float(plan + LAYOUT.body_plan_position + 4, np.float32(y))
     fields.write_float(plan + LAYOUT.body_plan_angle, np.float32(angle))
@@ -102,8 +103,8 @@ def _create(box, plan, name, x, y, angle):
 
 @njit
 def _sound(blocks, contacts, bonds):
-    """Whether the tables are such as a settled world leaves behind. With others an assertion of
-    Box2D could fail, and that ends the process where no wrapper catches it."""
+    """Test whether a settled world can have these tables. With others an assertion of Box2D could
+    fail, which ends the process, as there is no wrapper here to catch it."""
     if len(blocks) % 5 or len(contacts) % 6 or len(bonds) % 10:
         return False
     count = len(blocks) // 5
@@ -128,7 +129,7 @@ def _sound(blocks, contacts, bonds):
 
 @njit
 def _pulls(contacts):
-    """Whether an impulse draws a pair together or is not a number; Box2D asserts that none does."""
+    """Test whether a normal impulse is negative or not a number, which fails a Box2D assertion."""
     for row in range(0, len(contacts), 6):
         if not (contacts[row + 2] >= 0 and contacts[row + 4] >= 0):
             return True
@@ -137,7 +138,7 @@ def _pulls(contacts):
 
 @njit
 def _weld(box, structure, made, pair, anchor, angle, seen):
-    """Join a pair, and note it; returns the number of bonds there are now."""
+    """Weld a pair and record the bond; return the new number of bonds."""
     first, second = pair
     plan = box.weld_plan
     fields.write_pointer(plan + LAYOUT.weld_plan_first, structure.bodies[first + 1])
@@ -156,7 +157,7 @@ def _weld(box, structure, made, pair, anchor, angle, seen):
 
 @njit
 def _bond(box, structure, made, pair, contact):
-    """Weld a pair that touches, as `physics.World._bond`."""
+    """Weld a touching pair, as in `physics.World._bond`."""
     first, second = structure.bodies[pair[0] + 1], structure.bodies[pair[1] + 1]
     manifold = contact + LAYOUT.contact_manifold
     one = fields.read_pointer(contact + LAYOUT.contact_first)
@@ -180,7 +181,7 @@ def _bond(box, structure, made, pair, contact):
 
 @njit
 def _glue(box, structure, made):
-    """Weld every new touching pair of which one is sticky; returns how many bonds there are now."""
+    """Weld every new touching pair in which one block is sticky; return the number of bonds."""
     for number in range(1, len(structure.bodies)):
         body = structure.bodies[number]
         if not structure.sticky[number] or not fields.awake(body):
@@ -225,8 +226,8 @@ def _add(box, fixtures, structure, number, slot, sticky, x, y, angle):
 
 @njit
 def _build(box, fixtures, blocks, contacts, bonds, spare):
-    """A world holding an arrangement, asleep: its structure with room for `spare` more blocks, the
-    obstacles' body, and the number of bonds."""
+    """Build a world with an arrangement, asleep; return its structure, with room for `spare` more
+    blocks, the body of the obstacles, and the number of bonds."""
     count = len(blocks) // 5
     most = 1 + count + spare
     pairs = most * (most - 1) // 2
@@ -239,7 +240,7 @@ def _build(box, fixtures, blocks, contacts, bonds, spare):
         np.empty(pairs, np.int64),
     )
     fields.call(box.create_world, (box.world, box.gravity))
-    _step(box, SETTLE_STEP, 1, 1)  # or the first warm start would be scaled by zero
+    _step(box, SETTLE_STEP, 1, 1)  # otherwise the first warm start would scale by zero
     floor = _create(box, box.static_plan, FLOOR, 0.0, 0.0, 0.0)
     fields.call(box.create_fixture, (floor, fixtures[0]))
     structure.bodies[0] = floor
@@ -268,8 +269,8 @@ def _build(box, fixtures, blocks, contacts, bonds, spare):
 
 @njit
 def _run(box, structure, obstacles, made):
-    """Simulate until nothing moves, an obstacle is touched or a body is lost, as
-    `physics.World.settle`: how it ended, and how many bonds there are then."""
+    """Simulate until nothing moves, an obstacle is touched or a body is lost, as in
+    `physics.World.settle`; return the status and the number of bonds."""
     bodies = structure.bodies
     glue = False
     for number in range(1, len(bodies)):
@@ -279,7 +280,7 @@ def _run(box, structure, obstacles, made):
     for tick in range(SETTLE_STEPS):
         _step(box, SETTLE_STEP, VELOCITY_ITERATIONS, POSITION_ITERATIONS)
         for number in range(1, len(bodies)):
-            if fields.lost(bodies[number]):  # it will not come back, and may drag others along
+            if fields.lost(bodies[number]):  # it never recovers, and may affect other bodies
                 return FAILED, made
         if fields.touched(obstacles):
             return REACHED, made
@@ -304,8 +305,8 @@ def _run(box, structure, obstacles, made):
 
 @njit
 def _read(box, structure, made, out):
-    """Write the tables of the arrangement one after the other; returns how many contacts there are,
-    or -1 where a body left the world, or -2 where there is not enough room."""
+    """Write the tables of the arrangement one after the other; return the number of contacts, or -1
+    if a body left the world, or -2 if `out` is too small."""
     touching = 0
     contact = fields.read_pointer(box.world + LAYOUT.world_contacts)
     while contact != 0:
@@ -325,7 +326,7 @@ def _read(box, structure, made, out):
         place += 5
     row = end
     contact = fields.read_pointer(box.world + LAYOUT.world_contacts)
-    while contact != 0:  # Python's list of contacts begins with the oldest, the last one here
+    while contact != 0:  # newest first; Python's list of contacts has the oldest first
         if fields.touching(contact):
             row -= 6
             out[row], out[row + 1] = fields.pair(contact)
@@ -348,14 +349,14 @@ def _read(box, structure, made, out):
 
 @njit
 def settle(addresses, fixtures, blocks, contacts, bonds, slot, sticky, x, y, out):
-    """Add a block to an arrangement and wait until it has come to rest.
+    """Add a block to an arrangement and simulate until it is at rest.
 
     addresses: `[14]`, a `Box`.
-    fixtures: addresses of what makes shapes solid: the floor, a block of each slot, the obstacles.
+    fixtures: addresses of fixture definitions: the floor, a block of each slot, the obstacles.
     blocks, contacts, bonds: the tables of the arrangement, flat.
-    out: float32, gets the tables of the new arrangement.
+    out: float32, receives the tables of the new arrangement.
 
-    Returns how it ended (QUIET, REACHED for an obstacle, FAILED, ODD), and the number of contacts
+    Returns the status (QUIET, REACHED for an obstacle, FAILED, ODD), and the numbers of contacts
     and bonds.
     """
     if not (_sound(blocks, contacts, bonds) and 0 <= slot < SLOTS):
@@ -378,7 +379,7 @@ def settle(addresses, fixtures, blocks, contacts, bonds, slot, sticky, x, y, out
 
 @njit
 def _partners(body, partners):
-    """Mark who touches a body in `partners` `[4 + blocks]`, which begins with GOAL."""
+    """Mark the bodies that touch a body in `partners` `[4 + blocks]`, which starts with GOAL."""
     for i in range(len(partners)):
         partners[i] = False
     edge = fields.read_pointer(body + LAYOUT.body_contacts)
@@ -406,8 +407,8 @@ def _all_asleep(structure, marble):
 
 @njit
 def _roll(box, structure, obstacles, made, marble, path):
-    """Let the marble roll, as `physics.World.roll`: whether it reached the goal, and the length of
-    its path."""
+    """Let the marble roll, as in `physics.World.roll`; return true if it reached the goal, and the
+    length of its path."""
     before = np.zeros(len(structure.bodies) - 1 - GOAL, np.bool_)
     touching = np.zeros(len(structure.bodies) - 1 - GOAL, np.bool_)
     stopped, steps = False, 0
@@ -437,14 +438,14 @@ def _roll(box, structure, obstacles, made, marble, path):
 
 @njit
 def roll(addresses, fixtures, marble_fixtures, x, y, blocks, contacts, bonds, record, path):
-    """Release the marble at a place over an arrangement.
+    """Release the marble at (x, y) over an arrangement.
 
     fixtures, blocks, contacts, bonds: as in `settle`.
-    marble_fixtures: addresses for the goal and the marble.
-    path: float32 `[BOUNCES * ROLL_STEPS, 2]`, gets where the marble was; without `record`, where it
-        is in the end.
+    marble_fixtures: addresses of the fixture definitions of the goal and the marble.
+    path: float32 `[BOUNCES * ROLL_STEPS, 2]`, receives the positions of the marble; without
+        `record`, only the last.
 
-    Returns how it ended (QUIET, REACHED for the goal, FAILED, ODD), and the length of the path.
+    Returns the status (QUIET, REACHED for the goal, FAILED, ODD), and the length of the path.
     """
     if not _sound(blocks, contacts, bonds):
         return ODD, 0

@@ -1,8 +1,8 @@
-"""Box2D without its Python wrapper: where its functions and fields lie, and calls of the kernels.
+"""Box2D without its Python wrapper: addresses of its functions, layout checks, kernel calls.
 
-Nothing is taken on trust: every place of `fields.LAYOUT` is compared with what the wrapper says of
-the same object. Where a function is missing or a place is another, `difference` says so, and
-`physics` does without the kernels.
+Every offset in `fields.LAYOUT` is checked against the wrapper's value for the same object. If a
+function is missing or an offset differs, `difference` says so, and `physics` runs without the
+kernels.
 """
 
 import ctypes
@@ -35,12 +35,11 @@ Tables = tuple[bytes, bytes, bytes]  # blocks, contacts, bonds
 
 
 class UnknownBuild(Exception):
-    """This is not the Box2D that the kernels know; the message says what differs."""
+    """The kernels do not know this build of Box2D; the message says what differs."""
 
 
 class Memory(threading.local):
-    """What a thread needs to run the kernels: room for a world, what bodies and joints are made
-    from, and room for results."""
+    """A thread's memory for the kernels: a world, definitions of bodies and joints, results."""
 
     def __init__(self) -> None:
         sizes = (WORLD_BYTES, OTHER_BYTES, *[PLAN_BYTES] * 4, OTHER_BYTES)
@@ -67,14 +66,14 @@ def _memory() -> Memory:
 
 
 def addresses(definitions: Sequence[Any]) -> np.ndarray:
-    """Where Box2D's objects lie. They must be kept as long as the addresses are used."""
+    """Return the addresses of Box2D's objects, which must stay alive while these are used."""
     return np.array([int(definition.this) for definition in definitions], np.int64)
 
 
 def settle(
     fixtures: np.ndarray, tables: Tables, slot: int, sticky: bool, x: float, y: float
 ) -> tuple[int, Tables]:
-    """`kernel.settle`: how it ended, and the tables of the new arrangement."""
+    """Run `kernel.settle`; return its status and the tables of the new arrangement."""
     memory = _memory()
     blocks, contacts, bonds = tables
     ended, touching, glued = kernel.settle(
@@ -92,7 +91,7 @@ def roll(
     fixtures: np.ndarray, marble_fixtures: np.ndarray, x: float, y: float, tables: Tables,
     record: bool,
 ) -> tuple[int, np.ndarray]:  # fmt: skip
-    """`kernel.roll`: how it ended, and the path `[steps, 2]`."""
+    """Run `kernel.roll`; return its status and the path `[steps, 2]`."""
     memory = _memory()
     ended, steps = kernel.roll(
         memory.addresses, fixtures, marble_fixtures, float(x), float(y), *map(_floats, tables),
@@ -110,7 +109,7 @@ def _floats(table: bytes) -> np.ndarray:
 
 @cache
 def difference() -> str:
-    """What keeps the kernels from being used; '' where nothing does."""
+    """Return the reason why the kernels can't be used, or ''."""
     try:
         check(LAYOUT)
     except UnknownBuild as error:
@@ -119,7 +118,7 @@ def difference() -> str:
 
 
 def find_functions() -> list[int]:
-    """The addresses of what the kernels call, in the order of `kernel.Box`."""
+    """Return the addresses of the functions that kernels call, in the order of `kernel.Box`."""
     library = ctypes.CDLL(engine.library.__file__)
     for name, symbol in SYMBOLS.items():
         if not hasattr(library, symbol):
@@ -128,9 +127,9 @@ def find_functions() -> list[int]:
 
 
 def check(layout: Layout) -> None:
-    """Raise `UnknownBuild` unless this is the Box2D that the kernels know."""
+    """Raise `UnknownBuild` unless the kernels know this build of Box2D."""
     if platform.machine() != "x86_64":
-        raise UnknownBuild("sums may be rounded differently where the machine is no x86_64")
+        raise UnknownBuild("only x86_64 is known to round sums in the same way")
     find_functions()
     for thing, least, most in (
         (engine.new_world(), 0, WORLD_BYTES),
@@ -138,17 +137,17 @@ def check(layout: Layout) -> None:
         (engine.weld_plan(), PLAN_BYTES, 2 * PLAN_BYTES),
     ):
         if not least <= _size(thing) <= most:
-            raise UnknownBuild(f"the size of {type(thing).__name__} is another")
+            raise UnknownBuild(f"the size of {type(thing).__name__} differs")
     for name, place, expected in _fields(layout):
         if bytes(type(expected).from_address(place)) != bytes(expected):
             raise UnknownBuild(f"{name} is not where it was")
 
 
 def _size(thing: Any) -> int:
-    """Bytes that were allocated for an object of Box2D, or a few less than that."""
+    """Return the bytes allocated for an object of Box2D, which may be a few more than its size."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_usable_size"):
-        raise UnknownBuild("sizes of objects can't be found out")
+        raise UnknownBuild("the sizes of objects are unknown here")
     library.malloc_usable_size.argtypes = [ctypes.c_void_p]
     library.malloc_usable_size.restype = ctypes.c_size_t
     return library.malloc_usable_size(int(thing.this))
@@ -163,9 +162,9 @@ def _this(thing: Any) -> Any:
 
 
 def _fields(at: Layout) -> Iterator[tuple[str, int, Any]]:
-    """Fields: the name in `Layout`, where each should lie, and what it holds there.
+    """Yield fields: the name in `Layout`, the expected address and the expected value.
 
-    A field must be looked at before the next one is asked for, because the world goes on.
+    Check each field before asking for the next, because the world is stepped in between.
     """
     world = engine.new_world()
     floor = world.CreateBody(engine.body(False))
@@ -225,7 +224,7 @@ def _body_fields(at: Layout, body: Any) -> Iterator[tuple[str, int, Any]]:
 
 
 def _sleep_fields(at: Layout) -> Iterator[tuple[str, int, Any]]:
-    """A body that floats at rest, is put to sleep and woken up."""
+    """Yield the fields of a floating body at rest, before and after it is put to sleep."""
     world = engine.new_world()
     world.gravity = (0.0, 0.0)
     body = world.CreateBody(engine.body(True))
@@ -241,7 +240,7 @@ def _sleep_fields(at: Layout) -> Iterator[tuple[str, int, Any]]:
 
 
 def _contact_fields(at: Layout, world: Any, body: Any) -> Iterator[tuple[str, int, Any]]:
-    """A world's contacts and those of a body, from the newest to the oldest."""
+    """Yield the fields of the contacts of a world and of a body, newest first."""
     contacts, edges = world.contacts[::-1], body.contacts[::-1]
     yield "world_contacts", int(world.this) + at.world_contacts, _this(contacts[0])
     for contact, following in pairwise(contacts):

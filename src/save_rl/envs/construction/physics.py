@@ -1,11 +1,12 @@
-"""Box2D worlds, built for one call and thrown away.
+"""Box2D worlds, built for one call and then discarded.
 
 A world is built from a settled arrangement: poses, contact impulses and glue bonds. Nothing
-survives a call, so the same arrangement and placement give the same bits in any order, in any
-process. Sizes in metres, time in seconds; the constants are those of construction.md, section 2.1.
+survives a call, so the same arrangement and placement give the same bits in any order and in any
+process. Sizes are in metres, times in seconds; the constants are listed in
+docs/construction/index.md#constants.
 
-`World` says how it goes, in Python. `settle` and `roll` do the same in one compiled call (`kernel`)
-where this build of Box2D is the one that the kernels know: the same bits in half the time.
+`World` is the reference in Python. `settle` and `roll` do the same in one compiled call (`kernel`)
+if the kernels know this build of Box2D: the same bits in half the time.
 """
 
 import math
@@ -43,7 +44,7 @@ from save_rl.envs.construction.tasks import TASKS
 
 
 class _Definitions(threading.local):
-    """What bodies are made from; filled in anew for each body, so every thread has its own."""
+    """Body definitions; overwritten for each body, so every thread has its own."""
 
     def __init__(self) -> None:
         self.static, self.block = engine.body(False), engine.body(True)
@@ -54,7 +55,7 @@ _definitions = _Definitions()
 
 
 class Arrangement(NamedTuple):
-    """Blocks at rest, as the tables of `State`: what a world is built from and read back into."""
+    """Blocks at rest, as the tables of `State`; worlds are built from it and read back into it."""
 
     blocks: bytes
     contacts: bytes
@@ -62,9 +63,9 @@ class Arrangement(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What a placement led to.
+    """The result of a placement.
 
-    arrangement: the blocks when they had come to rest, or when an obstacle was touched.
+    arrangement: the blocks at rest, or at the moment an obstacle was touched.
     hit: something touched an obstacle.
     """
 
@@ -73,22 +74,22 @@ class Settled(NamedTuple):
 
 
 class EngineFailure(Exception):
-    """A body left the world or lost its position, or Box2D gave up."""
+    """A body left the world or has no finite position, or an assertion of Box2D failed."""
 
 
 class Rolled(NamedTuple):
-    """What the marble did: whether it reached the goal, and its positions `[steps, 2]`."""
+    """The run of the marble: `reached` is true if it got to the goal; its path is `[steps, 2]`."""
 
     reached: bool
     path: np.ndarray
 
 
 class Fixtures(NamedTuple):
-    """What makes the shapes of a scene solid, and where that lies in memory.
+    """The fixture definitions of a scene, and their addresses.
 
-    floor, obstacles, blocks: definitions; a block for each slot.
-    marble: definitions for the goal and the marble, where there is one.
-    addresses, marble_addresses: the same as the kernels take them.
+    floor, obstacles, blocks: definitions; one block per slot.
+    marble: definitions of the goal and the marble, if there is one.
+    addresses, marble_addresses: the same for the kernels.
     """
 
     floor: Any
@@ -120,7 +121,7 @@ def _fixtures(scene: Scene) -> Fixtures:
 
 
 class World:
-    """A Box2D world holding an arrangement, asleep."""
+    """A Box2D world with an arrangement, asleep."""
 
     def __init__(self, scene: Scene, arrangement: Arrangement):
         self.scene = scene
@@ -164,14 +165,15 @@ class World:
         return body
 
     def settle(self, placed: Any) -> bool:
-        """Simulate until nothing moves, or until an obstacle is touched; return whether it was.
+        """Simulate until nothing moves or an obstacle is touched; return true in the second case.
 
-        Quiet is every body slower than 0.01 m/s and 0.01 rad/s for ten steps in a row, half that
-        where there is glue. The original's 20 seconds end in the same place (physics.md).
+        Nothing moves once every body is slower than 0.01 m/s and 0.01 rad/s for ten consecutive
+        steps; half of these limits with glue. The original's 20 seconds end in the same place
+        (docs/construction/index.md#settling).
         """
         step, bodies, obstacles = self.world.Step, self.bodies, self.obstacles
         first_contact, sticky = engine.first_contact, bool(self.sticky)
-        limit = QUIET_SPEED / 2 if sticky else QUIET_SPEED  # welds yield, and come back slowly
+        limit = QUIET_SPEED / 2 if sticky else QUIET_SPEED  # welds bend, and recover slowly
         quiet, probe = 0, placed
         for tick in range(SETTLE_STEPS):
             step(SETTLE_STEP, VELOCITY_ITERATIONS, POSITION_ITERATIONS)
@@ -182,7 +184,7 @@ class World:
                 edge = edge.next
             if sticky:
                 self._glue()
-            if _moves(probe, limit):  # most often the one that moved a step ago
+            if _moves(probe, limit):  # usually the body that moved one step ago
                 quiet = 0
                 if tick % 50 == 49:
                     self._stop_fallen()
@@ -198,13 +200,13 @@ class World:
         return False
 
     def _stop_fallen(self) -> None:
-        """Stop blocks that have rolled off the end of the floor, 14 m away; they are lost."""
+        """Stop blocks that have rolled off the end of the floor, 14 m away."""
         for body in self.bodies:
             if body.position.y < FALLEN:
                 body.awake = False
 
     def read(self) -> Arrangement:
-        """The arrangement the world is in; a body without a place is a failure of the engine."""
+        """Return the world's arrangement; raise `EngineFailure` if a body left the world."""
         rows: list[float] = []
         for (slot, sticky), body in zip(self.table, self.bodies, strict=True):
             position = body.position
@@ -228,10 +230,10 @@ class World:
         return Arrangement(_floats(rows), _floats(contacts), _floats(bonds))
 
     def roll(self, record: bool) -> Rolled:
-        """Release the marble; at most eight bounces, each at most ten seconds long.
+        """Release the marble; simulate at most eight bounces of at most ten seconds each.
 
         A bounce ends when the marble touches something new. Rolling ends at the goal, when
-        anything touches an obstacle, and when the marble lies still.
+        anything touches an obstacle, and when the marble is at rest.
         """
         step, marble = self.world.Step, self._release_marble()
         path: list[tuple[float, float]] = []
@@ -283,7 +285,7 @@ class World:
                     point.normalImpulse, point.tangentImpulse = impulses[i : i + 2]
 
     def _glue(self) -> None:
-        """Weld every new touching pair of which one is sticky."""
+        """Weld every new touching pair in which one block is sticky."""
         for body in self.sticky:
             if not body.awake:
                 continue
@@ -300,9 +302,9 @@ class World:
     def _bond(self, pair: tuple[int, int], contact: Any) -> None:
         """Weld a pair, anchored at the centre of the younger body.
 
-        An anchor at the older one's comes 0.0004 nearer to a published reward, but for a block at
-        the rim that is a lever of 7 m to the floor's centre, and such structures explode. The mean
-        contact point is kept for drawings.
+        An anchor at the older one's centre comes 0.0004 closer to a published reward, but a block
+        glued to the end of the floor would then have a lever of 7 m to the floor's centre, and such
+        structures explode. The mean contact point is kept for drawings.
         """
         first, second = map(self._block, pair)
         points = contact.worldManifold.points[: contact.manifold.pointCount]
@@ -331,7 +333,7 @@ def _floats(values: list[float]) -> bytes:
 
 
 def _touched(body: Any) -> bool:
-    """Whether anything touches a body. Polling is cheaper than a listener in Python."""
+    """Test whether anything touches a body. Polling is cheaper than a listener in Python."""
     edge = engine.first_contact(body)
     while edge is not None:
         if edge.contact.touching:
@@ -341,7 +343,7 @@ def _touched(body: Any) -> bool:
 
 
 def _partners(body: Any) -> set[int]:
-    """Who touches a body."""
+    """Return the names of the bodies that touch a body."""
     partners = set()
     edge = engine.first_contact(body)
     while edge is not None:
@@ -361,13 +363,13 @@ _only_python = False
 
 
 def engine_kind() -> str:
-    """'compiled', or 'python' where `native.difference` has something against it."""
+    """Return 'compiled', or 'python' if `native.difference` reports a difference."""
     return "python" if _only_python or native.difference() else "compiled"
 
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """Do without the kernels, as where Box2D is another build. For comparisons; holds for all
+    """Run without the kernels, as with another build of Box2D. For comparisons; affects all
     threads."""
     global _only_python
     before, _only_python = _only_python, True
@@ -380,7 +382,7 @@ def in_python() -> Iterator[None]:
 def settle(
     scene: Scene, arrangement: Arrangement, slot: int, sticky: bool, x: float, y: float
 ) -> Settled:
-    """Add a block to an arrangement and wait until it has come to rest."""
+    """Add a block to an arrangement and simulate until it is at rest."""
     if engine_kind() == "compiled":
         fixtures = _fixtures(scene).addresses
         ended, tables = native.settle(fixtures, arrangement, slot, sticky, x, y)
@@ -392,12 +394,12 @@ def settle(
         world = World(scene, arrangement)
         hit = world.settle(world.add(slot, sticky, x, y))
         return Settled(world.read(), hit)
-    except AssertionError as error:  # how Box2D reports that it can't go on
+    except AssertionError as error:  # raised by Box2D's wrapper if the simulation breaks down
         raise EngineFailure(str(error)) from error
 
 
 def roll(scene: Scene, arrangement: Arrangement, record: bool = True) -> Rolled:
-    """Release the marble over an arrangement; without `record` the path is its end alone."""
+    """Release the marble over an arrangement; without `record` the path is only its end."""
     if engine_kind() == "compiled" and scene.marble is not None:
         fixtures, (x, y, _) = _fixtures(scene), scene.marble
         ended, path = native.roll(

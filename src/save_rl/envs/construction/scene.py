@@ -1,4 +1,4 @@
-"""What lies in a scene before anything is built, in metres.
+"""Scenes before anything is built, in metres.
 
 Scenes are drawn in generator units and mapped linearly: x from 0 to the generator width becomes -7
 to 7 m, y = 0 stays the top of the floor, y grows upwards.
@@ -12,13 +12,13 @@ import numpy as np
 
 HALF_WIDTH = 7.0  # metres; the scene spans x from -7 to 7
 BOUND_X, BOUND_Y = 7.5, 15.0  # centres of placed blocks: |x| <= 7.5, 0 <= y <= 15
-VIEW = (-8.0, 8.0, -3.0, 13.0)  # what a camera sees: left, right, bottom, top
+VIEW = (-8.0, 8.0, -3.0, 13.0)  # limits of pictures: left, right, bottom, top
 BOX, BALL, RAMP = 0, 1, 2  # kinds of shapes, in the order of the one-hot features
 
 
 class Shape(NamedTuple):
-    """A block one can take. A ramp has its right angle at the lower left and falls to the right;
-    a negative width mirrors it."""
+    """The shape of a block. A ramp has its right angle at the lower left and slopes down to the
+    right; a negative width mirrors it."""
 
     width: float
     height: float
@@ -26,7 +26,7 @@ class Shape(NamedTuple):
 
     @property
     def corners(self) -> tuple[tuple[float, float], ...]:
-        """The polygon around the centre of the bounding box, counter-clockwise."""
+        """The polygon relative to the centre of the bounding box, counter-clockwise."""
         x, y = self.width / 2, self.height / 2
         if self.kind == BOX:
             return (-x, -y), (x, -y), (x, y), (-x, y)
@@ -38,7 +38,7 @@ class Supply(NamedTuple):
     """The seven shapes of a task, the row below the floor that shows them, and the floor.
 
     scale: metres per generator unit.
-    shapes: what can be taken, left to right.
+    shapes: the available blocks, left to right.
     display: the `(x, y)` of each shape in the row.
     floor: `(x, y, width, height)`.
     """
@@ -76,12 +76,12 @@ Rectangle = tuple[float, float, float, float]  # x, y of the centre, width, heig
 
 @dataclass(frozen=True, eq=True)
 class Scene:
-    """One drawn scene: everything that stays where it is during an episode.
+    """One drawn scene: everything that stays fixed during an episode.
 
-    task, preset, level: where it comes from.
-    max_steps: the episode ends after so many placements.
+    task, preset, level: the scene's origin.
+    max_steps: the episode ends after this many placements.
     obstacles: rectangles that must not be touched; in Marble Run the two walls come first.
-    targets: rectangles; in Marble Run the goal, a disc as wide as it is high.
+    targets: rectangles; in Marble Run the bounding box of the goal, a disc.
     marble: `(x, y, diameter)` of the marble's start, in Marble Run.
     """
 
@@ -95,17 +95,17 @@ class Scene:
 
     @cached_property
     def obstacle_array(self) -> np.ndarray:
-        """`[n, 4]`"""
+        """The obstacles as `[n, 4]`."""
         return np.array(self.obstacles, np.float64).reshape(-1, 4)
 
     @cached_property
     def target_array(self) -> np.ndarray:
-        """`[n, 4]`"""
+        """The targets as `[n, 4]`."""
         return np.array(self.targets, np.float64).reshape(-1, 4)
 
     @cached_property
     def bases(self) -> tuple[Rectangle, ...]:
-        """What can be built on but the floor and blocks: obstacles, targets, the marble."""
+        """Objects other than the floor and blocks to build on: obstacles, targets, the marble."""
         marble = self.marble
         disc = ((marble[0], marble[1], marble[2], marble[2]),) if marble is not None else ()
         return (*self.obstacles, *self.targets, *disc)
@@ -122,5 +122,5 @@ class Scene:
     def __hash__(self) -> int:  # states are hashed often, and share their scene
         return self._hash
 
-    def __reduce__(self) -> Any:  # what is cached stays in the process
+    def __reduce__(self) -> Any:  # leaves out cached values
         return Scene, astuple(self)

@@ -1,6 +1,6 @@
-"""How far a structure has come: the score P of the four building tasks (construction.md, 4-6).
+"""The score P of the four building tasks (docs/construction/index.md#score).
 
-Rows as in `geometry`; Marble Run has no score but the goal.
+Rows as in `geometry`. In Marble Run only the goal scores.
 """
 
 import math
@@ -12,7 +12,7 @@ from save_rl.compiled import njit
 
 @njit
 def silhouette_score(shapes, blocks, targets):
-    """Targets of which the nearest upright block has the size and covers more than 90 %."""
+    """Count the targets whose nearest upright block has their size and covers more than 90 %."""
     score = 0.0
     for t in range(len(targets)):
         x, y, width, height = targets[t]
@@ -35,10 +35,10 @@ def silhouette_score(shapes, blocks, targets):
 
 @njit
 def connecting_score(shapes, blocks, targets):
-    """Targets whose centre lies in a block, with 0.1 % of the block's area as slack.
+    """Count the targets whose centre lies in a block, with 0.1 % of the block's area as tolerance.
 
-    In the block's frame the four triangles from the point to the sides cover the block when it is
-    inside; outside they cover more, by twice the triangle beyond each side.
+    The four triangles from a point to the sides of the block have its area if the point is inside;
+    outside their area is larger, by twice the triangle beyond each side.
     """
     score = 0.0
     for t in range(len(targets)):
@@ -56,7 +56,7 @@ def connecting_score(shapes, blocks, targets):
 
 @njit
 def covering_score(shapes, blocks, obstacles):
-    """Metres of the obstacles that have a block above them, anywhere above."""
+    """Return the metres of obstacles that have a block anywhere above them."""
     score = 0.0
     starts, ends = np.empty(len(blocks)), np.empty(len(blocks))
     for o in range(len(obstacles)):
@@ -72,7 +72,7 @@ def covering_score(shapes, blocks, obstacles):
             start, end = max(left, blocks[i, 2] - half), min(right, blocks[i, 2] + half)
             if start >= end:
                 continue
-            place = count  # sorted by where they start
+            place = count  # keep intervals sorted by their start
             while place > 0 and starts[place - 1] > start:
                 starts[place], ends[place] = starts[place - 1], ends[place - 1]
                 place -= 1

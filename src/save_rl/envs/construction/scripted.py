@@ -1,8 +1,9 @@
 """The two scripted heuristics that Bapst et al. (2019) compare their agents with.
 
-The paper describes each in a sentence (construction.md, 14.1) and says nothing about the room to
-leave, so those numbers are ours. Both see the blocks as they lie, remember nothing and try nothing
-out.
+Their supplement describes each in a sentence and does not give clearances, so those numbers are
+ours (docs/construction/silhouette.md#the-scripted-agent,
+docs/construction/covering.md#the-scripted-agent). Both use the current poses of the blocks, keep no
+memory and simulate nothing.
 """
 
 from collections.abc import Callable
@@ -17,15 +18,15 @@ from save_rl.envs.construction.state import State
 SMALL, MEDIUM, LARGE = 0, 3, 6  # slots
 WIDTHS = np.array([shape.width for shape in BLOCKS.shapes])
 HEIGHT = BLOCKS.shapes[0].height
-LAYER = HEIGHT + 0.015  # how far apart stacked blocks rest (construction.md, 2.1)
-SCAN = np.linspace(-BOUND_X, BOUND_X, 301)  # where Covering considers a block: every 5 cm
-BESIDE_OBSTACLE, BESIDE_BLOCK = 0.1, 0.05  # metres that Covering leaves free
-STEADY = 0.05  # metres by which a supported centre of mass lies inside of its support
-LEAN = 0.1  # metres by which one end of a block may be higher and still carry another block
+LAYER = HEIGHT + 0.015  # distance of stacked blocks (docs/construction/index.md#constants)
+SCAN = np.linspace(-BOUND_X, BOUND_X, 301)  # positions that Covering considers, every 5 cm
+BESIDE_OBSTACLE, BESIDE_BLOCK = 0.1, 0.05  # clearances of Covering, in metres
+STEADY = 0.05  # metres by which a supported centre of mass lies inside its support
+LEAN = 0.1  # a block may be tilted by this many metres and still support another
 
 
 class Boxes(NamedTuple):
-    """The upright boxes around the placed blocks, `[blocks]` each."""
+    """The axis-aligned bounding boxes of the placed blocks, `[blocks]` each."""
 
     left: np.ndarray
     right: np.ndarray
@@ -38,7 +39,7 @@ def silhouette(state: State) -> Placement:
     """Fill the targets layer by layer, from the centre of the scene outwards.
 
     A block is sticky if its centre of mass is unsupported and no block it touches is sticky.
-    Targets that are filled, that something lies in, or that have nothing below are left out.
+    Targets that are occupied or have nothing below them are skipped.
     """
     boxes = _boxes(state)
     by_layer = sorted(state.scene.targets, key=lambda target: (target[1], abs(target[0])))
@@ -58,11 +59,11 @@ def covering(state: State, *, careful: bool = False) -> Placement:
     """Build layer by layer, large blocks first.
 
     In layers with obstacles fill the gaps; in the layers above cover the obstacles, then fill, from
-    the centre outwards. Nothing is sticky: the paper speaks of no glue here, and it costs more than
-    the average obstacle is worth.
+    the centre outwards. Nothing is sticky: the paper mentions no glue here, and it costs more than
+    covering the average obstacle gains.
 
-    careful: put a block only where its centre of mass is supported. Ours, and the better heuristic;
-        without it the scores are those of the paper.
+    careful: place a block only where its centre of mass is supported. Ours, and the better
+        heuristic; without it the scores are those of the paper.
     """
     boxes, obstacles = _boxes(state), state.scene.obstacle_array
     highest = obstacles[:, 1].max()
@@ -95,7 +96,7 @@ def _boxes(state: State) -> Boxes:
 def _occupied(
     boxes: Boxes, x: np.ndarray, width: float, bottom: float, room: float = 0.0
 ) -> np.ndarray:
-    """`[len(x)]`: whether a block that is put into a layer at x would overlap another one."""
+    """Test at which x a block in a layer would overlap another one, `[len(x)]`."""
     start, reach = bottom + LIFT, width / 2 + room
     beside = (boxes.bottom < start + HEIGHT) & (boxes.top > start)
     near = (boxes.left < x[:, None] + reach) & (boxes.right > x[:, None] - reach)
@@ -103,7 +104,7 @@ def _occupied(
 
 
 def _touched(boxes: Boxes, x: np.ndarray, width: float, bottom: float) -> np.ndarray:
-    """`[len(x), blocks]`: on which blocks a block at x would stand; never on sloping ones."""
+    """Test on which blocks a block at x would stand, `[len(x), blocks]`; never on tilted ones."""
     level = boxes.top - boxes.bottom < HEIGHT + LEAN
     below = level & (np.abs(boxes.top - bottom) < LIFT)
     near = (boxes.left < x[:, None] + width / 2) & (boxes.right > x[:, None] - width / 2)
@@ -111,7 +112,7 @@ def _touched(boxes: Boxes, x: np.ndarray, width: float, bottom: float) -> np.nda
 
 
 def _supported(boxes: Boxes, x: np.ndarray, width: float, bottom: float) -> np.ndarray:
-    """`[len(x)]`: whether the centre of mass lies between the ends of what a block stands on."""
+    """Test at which x a block's centre of mass is above its support, `[len(x)]`."""
     if bottom < LIFT:
         return np.ones(len(x), bool)
     touched = _touched(boxes, x, width, bottom)
@@ -121,7 +122,7 @@ def _supported(boxes: Boxes, x: np.ndarray, width: float, bottom: float) -> np.n
 
 
 def _places(state: State, boxes: Boxes, slot: int, bottom: float, careful: bool) -> np.ndarray:
-    """The x at which a block fits into a layer, left to right."""
+    """Return the x at which a block fits into a layer, left to right."""
     width = WIDTHS[slot]
     x, y, obstacle_width, _ = state.scene.obstacle_array.T
     beside = (bottom < y) & (y < bottom + HEIGHT)
@@ -132,7 +133,7 @@ def _places(state: State, boxes: Boxes, slot: int, bottom: float, careful: bool)
 
 
 def _bare(boxes: Boxes, obstacle: np.ndarray) -> np.ndarray:
-    """The points of an obstacle, every 5 cm or so, that no block lies above."""
+    """Return the points of an obstacle, about every 5 cm, that have no block above them."""
     x, y, width, _ = obstacle
     points = np.linspace(x - width / 2, x + width / 2, round(width / 0.05))[:, None]
     higher = (boxes.bottom + boxes.top) / 2 >= y
@@ -144,12 +145,12 @@ def _nearest(x: np.ndarray, wish: float) -> float:
 
 
 def _put(slot: int, x: float, bottom: float) -> Placement:
-    """A block in the layer above `bottom`."""
+    """Return a placement in the layer above `bottom`."""
     return Placement(slot, float(x), float(bottom) + HEIGHT / 2 + LIFT, False)
 
 
 def _aside(state: State, boxes: Boxes) -> Placement:
-    """A small block as low and as far outside as possible: no use, but no harm."""
+    """Return a harmless placement: a small block, as low and as far outside as possible."""
     for bottom in np.arange(0.0, BOUND_Y, LAYER):
         x = _places(state, boxes, SMALL, bottom, careful=True)
         if x.size:

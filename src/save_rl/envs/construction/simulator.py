@@ -1,4 +1,4 @@
-"""The Construction tasks as a pure simulator (construction.md, sections 3 to 8)."""
+"""The Construction tasks as a pure simulator (docs/construction/index.md#rules-of-an-episode)."""
 
 from math import isfinite
 from typing import Any
@@ -17,18 +17,19 @@ MARBLE_TOLERANCE = 1e-4  # square metres of the marble's start that may be cover
 
 
 class Construction:
-    """A task: scenes to draw, placements to simulate, structures to score.
+    """A task: draws scenes, simulates placements and scores structures.
 
     task: silhouette, connecting, covering, covering-hard or marble-run.
     difficulty: a level, or the name of a generalization level; default the hardest level.
-    curriculum_sample: draw each episode's level from 0 to `difficulty` instead of taking it.
+    curriculum_sample: draw each episode's level from 0 to `difficulty` instead of always
+        `difficulty`.
     preset: 'paper' follows the papers, 'released' the published environments where they differ.
-    sticky_penalty: what a sticky block costs; default the task's.
-    masked: actions are edges from available blocks, and invalid ones are refused. Without it they
-        are all edges, and an invalid one ends the episode, as in the original.
+    sticky_penalty: cost of a sticky block; default the task's.
+    masked: actions are edges from available blocks, and invalid ones raise an error. If false,
+        actions are all edges, and an invalid one ends the episode, as in the original.
 
-    A run's curriculum asks for levels with the arguments of `reset`, and `kind` tells it what it
-    got. Episodes end by termination alone, the step limit included, as in the original.
+    A run's curriculum sets the level through the arguments of `reset`; `kind` returns the level of
+    an episode. Episodes only ever terminate, at the step limit too, as in the original.
     """
 
     actions_per_edge = graph.ACTIONS_PER_EDGE
@@ -84,7 +85,7 @@ class Construction:
         return self.start(generate(self.name, level, self.preset, rng))
 
     def start(self, scene: Scene) -> State:
-        """Begin an episode in a given scene."""
+        """Start an episode in a given scene."""
         if scene.task != self.name:
             raise InputError(f"scene: this is a scene of {scene.task}, not of {self.name}.")
         if graph.node_count(scene, scene.max_steps) > self.max_nodes:
@@ -95,7 +96,7 @@ class Construction:
         return State(scene)
 
     def step(self, state: State, action: Any) -> tuple[State, float, bool, bool]:
-        """Place a block: `(state, reward, terminated, truncated)`."""
+        """Place a block; return `(state, reward, terminated, truncated)`."""
         self._check(state)
         placement = graph.place(state, *self.decode(int(action)))
         if placement is not None:
@@ -105,14 +106,14 @@ class Construction:
         return state._replace(ending="invalid_edge"), 0.0, True, False
 
     def forbids(self, state: State, action: int) -> bool:
-        """Whether the action mask rules an action out."""
+        """Test whether the action mask forbids an action."""
         sender, receiver, offset, sticky = self.decode(action)
         if self.masked:
             return graph.place(state, sender, receiver, offset, sticky) is None
         return max(sender, receiver) >= self._used_nodes(state)
 
     def drop(self, state: State, placement: Placement) -> tuple[State, float, bool, bool]:
-        """Create a block anywhere and let everything settle; see `step`."""
+        """Place a block anywhere and let everything settle; returns the same as `step`."""
         self._check(state)
         slot, x, y, _ = placement
         if slot not in range(graph.AVAILABLE) or not (isfinite(x) and isfinite(y)):
@@ -122,7 +123,8 @@ class Construction:
         return self._drop(state, placement)
 
     def _drop(self, state: State, placement: Placement) -> tuple[State, float, bool, bool]:
-        """The evaluation order of construction.md, 3.3: later endings overwrite earlier ones."""
+        """Place a block; endings are evaluated in the order of
+        docs/construction/index.md#rules-of-an-episode, and later ones overwrite earlier ones."""
         slot, x, y, sticky = placement
         scene, task = state.scene, self.task
         steps = state.steps + 1
@@ -148,7 +150,7 @@ class Construction:
         return State(scene, *arrangement, steps, progress, ending), reward, ending != "", False
 
     def _overlaps(self, state: State, placement: Placement) -> bool:
-        """Whether a new block would overlap something. On an empty floor this is quickly seen."""
+        """Test whether a new block would overlap something, with a fast path for an empty floor."""
         slot, x, y, _ = placement
         obstacles = state.scene.obstacles
         if not state.blocks:
@@ -163,7 +165,7 @@ class Construction:
         return geometry.spawn_overlap(self._shapes, slot, x, y, blocks, table, self._floor)
 
     def progress(self, state: State) -> float:
-        """The score P of a structure, before costs; in Marble Run whether the marble arrives."""
+        """Return the score P of a structure before costs; in Marble Run 1 if the marble arrives."""
         return self._score(state.scene, physics.Arrangement(*state[1:4]))
 
     def _score(self, scene: Scene, arrangement: physics.Arrangement) -> float:
@@ -177,17 +179,17 @@ class Construction:
         return score.covering_score(self._shapes, blocks, scene.obstacle_array)
 
     def kind(self, state: State) -> tuple[int, int]:
-        """The level of an episode (-1 outside the numbered ones), and a number that scenes share
-        where an adaptive curriculum takes them for the same."""
+        """Return the level of an episode (-1 outside the numbered ones), and the number of its bin
+        in an adaptive curriculum."""
         scene = state.scene
         return scene.level if isinstance(scene.level, int) else -1, scene_bin(scene)
 
     def solved(self, state: State) -> bool:
-        """Whether everything is built that the task asks for."""
+        """Test whether the task is complete."""
         return state.ending == "complete"
 
     def best_progress(self, scene: Scene) -> float:
-        """P_max, what a perfect structure scores."""
+        """Return P_max, the score of a perfect structure."""
         if self.name in ("covering", "covering-hard"):
             return scene.obstacle_width
         return float(len(scene.targets))
@@ -199,14 +201,15 @@ class Construction:
         return physics.roll(state.scene, physics.Arrangement(*state[1:4]))
 
     def observe(self, state: State) -> dict[str, np.ndarray]:
-        """`nodes [max_nodes, 18 or 19]` and `node_mask [max_nodes]`."""
+        """Return `nodes [max_nodes, 18 or 19]` and `node_mask [max_nodes]`."""
         return {
             "nodes": graph.node_features(state, self.max_nodes),
             "node_mask": np.arange(self.max_nodes) < self._used_nodes(state),
         }
 
     def action_mask(self, state: State) -> np.ndarray:
-        """`[num_actions]` what `step` accepts: valid edges; without `masked`, existing ones."""
+        """Return the actions `[num_actions]` that `step` accepts: valid edges; without `masked`,
+        existing ones."""
         if self.masked:
             edges = graph.edge_mask(state, self.max_nodes)
         else:
@@ -214,18 +217,18 @@ class Construction:
         return np.repeat(edges, graph.ACTIONS_PER_EDGE)
 
     def action(self, sender: int, receiver: int, offset: int, sticky: int = 0) -> int:
-        """The number of an action."""
+        """Return the number of an action."""
         edge = sender * (self.max_nodes - 1) + receiver - (receiver > sender)
         return (edge * len(graph.OFFSETS) + offset) * 2 + sticky
 
     def render(self, state: State) -> np.ndarray:
-        """`[480, 480, 3]`"""
+        """Draw a picture `[480, 480, 3]`."""
         from save_rl.envs.construction.drawing import draw
 
         return draw(state)
 
     def decode(self, action: int) -> tuple[int, int, int, int]:
-        """An action's sender, receiver, offset and sticky flag: what `action` was made from."""
+        """Return an action's sender, receiver, offset and sticky flag: the inverse of `action`."""
         if not 0 <= action < self.num_actions:
             highest = self.num_actions - 1
             raise InputError(f"action: {action} is not possible; it must be from 0 to {highest}.")
@@ -234,7 +237,7 @@ class Construction:
         return sender, receiver + (receiver >= sender), rest >> 1, rest & 1
 
     def _marble_blocked(self, scene: Scene, arrangement: physics.Arrangement) -> bool:
-        """Whether something covers the start of the marble, where there is one."""
+        """Test whether a block covers the start of the marble, if there is a marble."""
         return scene.marble is not None and geometry.marble_blocked(
             self._shapes, block_table(arrangement.blocks), self._floor, *scene.marble,
             MARBLE_TOLERANCE,
@@ -245,7 +248,7 @@ class Construction:
 
     def _check(self, state: State) -> None:
         if not isinstance(state, State) or state.scene.task != self.name:
-            raise InputError(f"state: this is no state of {self.name}.")
+            raise InputError(f"state: this is not a state of {self.name}.")
         if state.scene.max_steps > self.max_steps:
             raise InputError(f"state: level {state.scene.level!r} does not fit this simulator.")
         if state.ending:

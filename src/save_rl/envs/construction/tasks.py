@@ -1,4 +1,4 @@
-"""The five tasks as rows of settings, and how a curriculum draws the level of an episode."""
+"""The five tasks as a table of settings, and the level probabilities of a curriculum."""
 
 from typing import NamedTuple
 
@@ -11,13 +11,13 @@ PRESETS = ("paper", "released")
 
 
 class Task(NamedTuple):
-    """What distinguishes a task from the others.
+    """The settings in which tasks differ.
 
-    supply: the blocks one can take.
+    supply: the available blocks.
     max_difficulty: the hardest numbered level, by preset.
-    sticky_penalty: what a sticky block costs.
+    sticky_penalty: cost of a sticky block.
     threshold: the episode is complete above this share of the best possible score.
-    replaced: a block that was taken can be taken again.
+    replaced: blocks can be used any number of times.
     curriculum_p: 0 draws levels uniformly; p > 0 prefers hard ones (`level_probabilities`).
     generalization: names of levels outside the curriculum.
     """
@@ -53,7 +53,7 @@ TASKS = {
 def check_difficulty(
     task: str, preset: str, difficulty: int | str, curriculum_sample: bool
 ) -> int | str:
-    """Refuse a task, preset or level that does not exist; return the level as plain int or str."""
+    """Raise an error for an unknown task, preset or level; return the level as plain int or str."""
     if task not in TASKS:
         raise unknown_name("task", task, TASKS, "TASK")
     if preset not in PRESETS:
@@ -81,7 +81,8 @@ def check_difficulty(
 
 
 def level_probabilities(difficulty: int, p: float) -> np.ndarray:
-    """How likely levels 0 to `difficulty` are: uniform for p = 0, else ∝ p·(1-p)^(difficulty-k)."""
+    """Return the probabilities of levels k = 0 … `difficulty`: uniform for p = 0, else
+    ∝ p·(1-p)^(difficulty-k)."""
     if p == 0:
         return np.full(difficulty + 1, 1 / (difficulty + 1))
     weights = p * (1 - p) ** (difficulty - np.arange(difficulty + 1))

@@ -1,8 +1,8 @@
-"""Draw the scenes of the five tasks.
+"""Scene generators of the five tasks.
 
-The draws use NumPy's legacy generator in the order of the released code, version 1.0.0, so that its
-seeds give its scenes. Draws among one possibility take nothing from the stream and are left out.
-The preset `paper` differs in Marble Run alone.
+They use NumPy's legacy generator in the order of the released code (dm_construction 1.0.0), so that
+the same seeds give the same scenes. Draws with a single possibility consume no random numbers and
+are left out. The preset `paper` differs only in Marble Run.
 """
 
 from typing import NamedTuple
@@ -22,9 +22,9 @@ _LINES = {
 
 
 class Limits(NamedTuple):
-    """The most that a scene of a level holds; no easier level holds more.
+    """The largest sizes of a scene of a level; no easier level exceeds them.
 
-    obstacles: in Marble Run with the two walls.
+    obstacles: in Marble Run including the two walls.
     """
 
     obstacles: int
@@ -58,7 +58,7 @@ def generate(task: str, level: int | str, preset: str, rng: np.random.RandomStat
 
 
 def limits(task: str, preset: str, level: int | str) -> Limits:
-    """What to pad the scenes of a level to."""
+    """Return the sizes to pad the scenes of a level to."""
     check_difficulty(task, preset, level, curriculum_sample=False)
     row = _row(task, preset, level)
     if isinstance(row, marble_run.Level):
@@ -69,10 +69,10 @@ def limits(task: str, preset: str, level: int | str) -> Limits:
 
 
 def scene_bin(scene: Scene) -> int:
-    """A number for what an adaptive curriculum looks at (paper D.3); elsewhere, the level.
+    """Return the number of a scene's bin in an adaptive curriculum (paper D.3).
 
-    In Marble Run: the goal's row, thirds of the distance to it, obstacles without walls, the rows
-    of the highest and the lowest one.
+    In Marble Run it encodes the goal's row, thirds of the distance to it, the number of obstacles
+    without walls, and the rows of the highest and the lowest one. Elsewhere it is the level.
     """
     if scene.marble is None:
         return scene.level if isinstance(scene.level, int) else -1

@@ -1,7 +1,7 @@
 """Scenes of obstacles in rows: Covering, Covering Hard and Connecting, in generator units.
 
-In these three tasks a row is filled the same way: objects of random width side by side, pushed
-apart by random gaps. Everything falls on whole units.
+These three tasks fill a row in the same way: objects of random width, separated by random gaps. All
+positions are whole units.
 """
 
 from typing import NamedTuple
@@ -10,22 +10,22 @@ import numpy as np
 
 from save_rl.envs.construction.scene import Rectangle
 
-# Where no other source is named, numbers are those of the released code, version 1.0.0.
+# Numbers without a source are those of the released code, dm_construction 1.0.0.
 WIDTH = 200  # of the scene
-ROW_HEIGHT = 10  # a block's
+ROW_HEIGHT = 10  # the height of a block
 THICKNESS = 5  # of obstacles and targets
 INNER_GAP = 20  # Connecting: two small blocks fit between neighbours
 
 
 class Level(NamedTuple):
-    """What a scene holds; a row r has its centre at 10·(r + 1/2).
+    """The contents of a scene; the centre of row r is at 10·(r + 1/2).
 
-    rows: where obstacles are, bottom to top.
+    rows: the rows of obstacles, bottom to top.
     fewest, most: obstacles per row.
-    narrowest, widest: of an obstacle.
+    narrowest, widest: widths of obstacles.
     max_steps: of an episode.
     inner_gap: neighbouring obstacles are further apart than this, before gaps are rounded down.
-    target_rows, targets: how many targets each of these rows has.
+    target_rows, targets: the rows of targets, and the number in each.
     """
 
     rows: tuple[int, ...]
@@ -39,8 +39,8 @@ class Level(NamedTuple):
     targets: int = 0
 
 
-# The tables of the released code. Bapst et al. (2019) print the widths as intervals to 40 and 50;
-# the code draws whole numbers below.
+# The tables of the released code. Bapst et al. (2019) print the widths as intervals up to 40 and
+# 50; the code draws whole numbers below these.
 COVERING: dict[int | str, Level] = {
     0: Level((0,), 1, 2, 10, 39, 28),
     1: Level((0, 2), 1, 2, 10, 39, 28),
@@ -67,7 +67,7 @@ CONNECTING: dict[int | str, Level] = {
 
 
 def draw(level: Level, rng: np.random.RandomState) -> tuple[list[Rectangle], list[Rectangle]]:
-    """The obstacles and the targets of a scene."""
+    """Draw the obstacles and the targets of a scene."""
     widths = np.arange(level.narrowest, level.widest + 1)
     obstacles, targets = [], []
     for row in level.rows:
@@ -81,10 +81,9 @@ def draw(level: Level, rng: np.random.RandomState) -> tuple[list[Rectangle], lis
 def _place(
     row: int, widths: list[int], inner_gap: int, rng: np.random.RandomState
 ) -> list[Rectangle]:
-    """Objects of these widths, left to right in a row, with random gaps.
+    """Place objects of these widths in a row, left to right, with random gaps.
 
-    No level draws widths that leave less than 83 units free, so the released code's rule that 11
-    must stay free always holds.
+    Every level leaves at least 83 units free, so the released code's minimum of 11 always holds.
     """
     if not widths:
         return []
@@ -98,7 +97,7 @@ def _place(
     placed, begin = [], 0
     for width, gap in zip(widths, gaps[:-1], strict=True):
         begin += gap
-        middle = (2 * begin + width) // 2  # an odd width lies half a unit to the left
+        middle = (2 * begin + width) // 2  # objects of odd width shift half a unit to the left
         placed.append((middle, ROW_HEIGHT * (row + 0.5), width, THICKNESS))
         begin += width
     return placed

@@ -1,7 +1,7 @@
 """Scenes of Marble Run, in generator units: a marble, a goal, obstacles and two walls (paper D.1).
 
-Obstacles are cells of a tessellation, picked one by one where they are in the way, and never near
-the marble, the goal or each other.
+Obstacles are cells of a tessellation, drawn one by one, preferably in the way and never near the
+marble, the goal or each other.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 
 from save_rl.envs.construction.scene import Rectangle
 
-# Where no other source is named, numbers are those of the released code, version 1.0.0.
+# Numbers without a source are those of the released code, dm_construction 1.0.0.
 WIDTH = 250  # of the scene
 UNIT = 10  # side of the small block, height of a row
 MARBLE, GOAL = 10, 5  # diameters
@@ -62,7 +62,7 @@ LEVELS: dict[str, dict[int | str, Level]] = {
 
 
 class Cells(NamedTuple):
-    """Where an obstacle may be, `[n]` each; the row is a whole number."""
+    """Candidate cells for obstacles, `[n]` each; the row is a whole number."""
 
     x: np.ndarray
     row: np.ndarray
@@ -72,7 +72,7 @@ class Cells(NamedTuple):
 def draw(
     level: Level, preset: str, rng: np.random.RandomState
 ) -> tuple[list[Rectangle], list[Rectangle], Rectangle] | None:
-    """The obstacles (walls first), `[goal]` and the marble; None where every attempt failed."""
+    """Draw the obstacles (walls first), `[goal]` and the marble; None if every attempt fails."""
     goal_row = level.goal_row
     marble_row = goal_row + MARBLE_ROWS[preset]
     for _ in range(ATTEMPTS):
@@ -93,7 +93,7 @@ def _height(row: int) -> float:
 
 
 def _draw_ends(level: Level, preset: str, rng: np.random.RandomState) -> tuple[float, float]:
-    """The x of the marble and of the goal; a coin decides which of them is on the left."""
+    """Draw the x of the marble and of the goal, and which of them is on the left."""
     nearest, farthest = level.nearest * WIDTH, level.farthest * WIDTH
     if preset == "paper":  # paper D.1: the distance is uniform
         distance = rng.uniform(nearest, farthest)
@@ -106,13 +106,13 @@ def _draw_ends(level: Level, preset: str, rng: np.random.RandomState) -> tuple[f
 
 
 def _tessellate(rows: int, rng: np.random.RandomState) -> Cells:
-    """Rows of cells one or two units wide, from a start in the first unit to the right edge."""
+    """Draw rows of cells one or two units wide, from a start in the first unit to the edge."""
     cells = []
     for row in range(rows):
         left = rng.uniform(0, UNIT)
         while left <= WIDTH:
-            # One number is drawn per cell, up to the first that sticks out. So many are sure to be
-            # needed that drawing them together leaves the random stream as it is.
+            # One number is drawn per cell, up to the first cell beyond the edge. At least `needed`
+            # are drawn in any case, so drawing them together leaves the random stream unchanged.
             needed = int((WIDTH - left) // (2 * UNIT)) + 1
             for units in rng.randint(1, 3, size=needed).tolist():
                 width = units * UNIT
@@ -123,10 +123,10 @@ def _tessellate(rows: int, rng: np.random.RandomState) -> Cells:
 
 
 def _without_near(cells: Cells, x: float, row: int, width: float) -> Cells:
-    """The cells that are not both within two rows and within two units of an object.
+    """Return the cells that are not both within two rows and within two units of an object.
 
     Obstacles in a row are whole units apart, so a gap of exactly two units is common. It counts as
-    near; the tolerance keeps rounding out of the decision.
+    near; the tolerance makes this independent of rounding.
     """
     gap = np.abs(cells.x - x) - (cells.width + width) / 2
     far = (np.abs(cells.row - row) > CLEARANCE_ROWS) | (gap > CLEARANCE + 1e-6)
@@ -136,7 +136,7 @@ def _without_near(cells: Cells, x: float, row: int, width: float) -> Cells:
 def _draw_obstacles(
     cells: Cells, count: int, marble_x: float, goal_x: float, rng: np.random.RandomState
 ) -> list[Rectangle] | None:
-    """Pick cells one by one, or None where none is left that keeps clear of the rest."""
+    """Draw cells one by one; None if none is left that is clear of the others."""
     obstacles = []
     for _ in range(count):
         if not len(cells.x):
@@ -149,7 +149,7 @@ def _draw_obstacles(
 
 
 def _probabilities(cells: Cells, marble_x: float, goal_x: float) -> np.ndarray:
-    """`[n]`: how likely each cell becomes the next obstacle, a mixture of criteria (paper D.1)."""
+    """Return the probability `[n]` that each cell is the next obstacle: a mixture (paper D.1)."""
     left, right = min(marble_x, goal_x), max(marble_x, goal_x)
     in_the_way = (cells.row == 0) & (cells.x > left) & (cells.x < right)
     criteria = [
@@ -167,5 +167,5 @@ def _probabilities(cells: Cells, marble_x: float, goal_x: float) -> np.ndarray:
 
 
 def _closeness(x: np.ndarray, to: float, temperature: float) -> np.ndarray:
-    """`[n]`, not normalised."""
+    """Return unnormalised weights `[n]` that decrease with the distance."""
     return 1 / (((x - to) / (temperature * WIDTH)) ** 2 + 0.1)

@@ -1,8 +1,8 @@
 """Scenes of Silhouette, in generator units: a pile of blocks to copy, and obstacles around it.
 
-The space above the floor is tessellated into rows of cells, each as wide as a block and a margin.
-Targets are cells picked one by one, on the floor or on top of a target; obstacles are picked the
-same way from what is left, with a looser idea of "on top".
+The space above the floor is tessellated into rows of cells, each as wide as a block plus a margin.
+Targets are cells drawn one by one, on the floor or on top of a target; obstacles are drawn the same
+way from the remaining cells, with a looser definition of "on top".
 """
 
 from bisect import bisect
@@ -13,13 +13,13 @@ import numpy as np
 
 from save_rl.envs.construction.scene import Rectangle
 
-# Where no other source is named, numbers are those of the released code, version 1.0.0.
+# Numbers without a source are those of the released code, dm_construction 1.0.0.
 WIDTH = 200  # of the scene
 BLOCK_HEIGHT = 10
 MARGIN = 5  # a cell is wider than its block by this
 CELL_WIDTHS = np.array([10, 30, 50]) + MARGIN
-CELLS = 14  # so many of the narrowest fill a row
-ROW_HEIGHT = 10.2  # stacked blocks rest a little apart
+CELLS = 14  # enough of the narrowest to fill a row
+ROW_HEIGHT = 10.2  # there is a small gap between stacked blocks
 THICKNESS = 5  # of obstacles
 SUPPORT = 9  # a target overlaps the one below it by more than this
 OBSTACLE_SUPPORT = -2  # an obstacle may hang off its target by less than 2
@@ -30,7 +30,7 @@ Cell = tuple[float, int, float]  # centre x, row, width
 
 
 class Level(NamedTuple):
-    """How many targets, rows of cells and obstacles; an episode has one step per target."""
+    """The numbers of targets, rows of cells and obstacles; an episode has one step per target."""
 
     targets: int
     rows: int
@@ -60,7 +60,7 @@ LEVELS: dict[int | str, Level] = {
 def draw(
     level: Level, rng: np.random.RandomState
 ) -> tuple[list[Rectangle], list[Rectangle]] | None:
-    """The obstacles and the targets of a scene, or None where every attempt failed.
+    """Draw the obstacles and the targets of a scene; None if every attempt fails.
 
     A cell on top of two targets counts twice, so the same obstacle may appear twice.
     """
@@ -81,7 +81,7 @@ def draw(
 
 
 def _tessellate(rows: int, rng: np.random.RandomState) -> list[list[Cell]]:
-    """The cells of each row, left to right: a random start, then random widths up to the edge."""
+    """Return each row's cells, left to right: a random start, then random widths to the edge."""
     cells = []
     for row in range(rows):
         left = rng.random_sample() * 55  # the widest cell
@@ -97,7 +97,7 @@ def _tessellate(rows: int, rng: np.random.RandomState) -> list[list[Cell]]:
 def _draw_targets(
     cells: list[list[Cell]], count: int, rng: np.random.RandomState
 ) -> list[Cell] | None:
-    """Take cells out one by one, or None where nothing is left that could be taken."""
+    """Draw and remove cells one by one; None if no candidate is left."""
     targets, candidates = [], list(cells[0])
     for _ in range(count):
         if not candidates:
@@ -110,7 +110,7 @@ def _draw_targets(
 
 
 def _on_top(support: Cell, cells: list[list[Cell]], overlap: float) -> list[Cell]:
-    """The cells one row up whose blocks overlap the support's by more than this."""
+    """Return the cells one row up whose blocks overlap the support's by more than `overlap`."""
     x, row, width = support
     if row + 1 == len(cells):
         return []
@@ -119,7 +119,7 @@ def _on_top(support: Cell, cells: list[list[Cell]], overlap: float) -> list[Cell
 
 
 def _draw_cells(candidates: list[Cell], count: int, rng: np.random.RandomState) -> list[Cell]:
-    """Some of the candidates, without replacement."""
+    """Draw `count` of the candidates, without replacement."""
     if count == 0:
         return []
     weights = np.array([WEIGHTS[row] for _, row, _ in candidates])
@@ -128,6 +128,6 @@ def _draw_cells(candidates: list[Cell], count: int, rng: np.random.RandomState) 
 
 
 def _draw_cell(candidates: list[Cell], rng: np.random.RandomState) -> Cell:
-    """What `_draw_cells` draws for a count of 1, several times faster."""
+    """Draw one cell, the same as `_draw_cells` with a count of 1, but several times faster."""
     sums = list(accumulate(WEIGHTS[row] for _, row, _ in candidates))
     return candidates[bisect(sums, rng.random_sample() * sums[-1], 0, len(sums) - 1)]

@@ -1,4 +1,4 @@
-"""Solve scenes of Marble Run with glued tracks: evidence that a scene can be solved at all."""
+"""Solving scenes of Marble Run with glued tracks, as evidence that they can be solved."""
 
 from save_rl.envs.construction.marble_builder.actions import build_with_actions
 from save_rl.envs.construction.marble_builder.placements import build

@@ -1,4 +1,4 @@
-"""Tables of planks that the agent's own actions can build."""
+"""Tracks of tables that the agent's own actions can build."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -29,7 +29,7 @@ OFFSET = OFFSETS[MIDDLE + 1]  # between neighbours, of half the widths
 
 
 class _Track(NamedTuple):
-    """Tables that stand, built with actions: up to where, at which level."""
+    """Tables built with actions so far: their right end, and their level."""
 
     state: State
     actions: tuple[int, ...]
@@ -38,9 +38,9 @@ class _Track(NamedTuple):
 
 
 def build_with_actions(sim: Construction, state: State, limit: int = 800) -> list[int] | None:
-    """Actions that solve a scene: a ramp, on tables or not; None where `limit` placements fail.
+    """Return actions that solve a scene with a ramp and optional tables; None after `limit` trials.
 
-    Here blocks can't hang, as actions drop them onto something, so there are no spans.
+    Actions drop blocks onto something, so blocks can't hang and there are no spans.
     """
     search = _Search(sim, view(state.scene), limit)
     for track in search.starts(state):
@@ -57,7 +57,7 @@ class _Search:
         self.sim, self.seen, self.left = sim, seen, limit
 
     def step(self, track: _Track, slot: int, receiver: int, offset: int) -> _Track | None:
-        """Place a sticky block; None where the episode ends unsolved."""
+        """Place a sticky block; return None if the episode ends unsolved."""
         if self.left <= 0 or track.state.ending:
             return None
         self.left -= 1
@@ -68,7 +68,7 @@ class _Search:
         return track._replace(state=state, actions=(*track.actions, action))
 
     def placements(self, state: State, slot: int) -> Iterator[tuple[float, float, int, int]]:
-        """Where actions can put a block: u, y, receiver, offset."""
+        """Yield all placements of a block by actions: u, y, receiver, offset."""
         for receiver in range(AVAILABLE, node_count(state.scene, len(state.block_array))):
             for offset in range(len(OFFSETS)):
                 placed = place(state, slot, receiver, offset, 1)
@@ -79,7 +79,7 @@ class _Search:
         return RISING + FALLING - slot if self.seen.sign < 0 and slot in (RISING, FALLING) else slot
 
     def starts(self, state: State) -> Iterator[_Track]:
-        """A ramp on the floor, or on a first table."""
+        """Yield tracks with a ramp on the floor, or on a first table."""
         u, y = self.seen.marble
         bare = _Track(state, (), u, 0)
         yield from self.ramps(bare, 0.0)
@@ -99,7 +99,8 @@ class _Search:
     def tables(
         self, track: _Track, level: int, first: float, last: float, wanted: float
     ) -> Iterator[_Track]:
-        """Tables whose left end is between first and last, best where wanted."""
+        """Yield tracks with a table whose left end is between first and last, nearest to `wanted`
+        first."""
         slots, height = stack(level), stack_height(level) + REST + THICKNESS
         options = []
         for u, y, receiver, offset in self.placements(track.state, slots[0]):
@@ -129,7 +130,7 @@ class _Search:
                 yield table._replace(u=left + LENGTH, level=level)
 
     def finishes(self, track: _Track) -> Iterator[_Track]:
-        """A ramp on the floor that lifts the marble to a goal of row 1."""
+        """Yield tracks with a ramp on the floor that lifts the marble to a goal in row 1."""
         goal, y = self.seen.goal
         left = goal + 0.5 - RAMP
         if round(y / UNIT - 0.5) != 1 or track.u > left or not self.seen.passes(track.u, left, 0.0):
@@ -142,11 +143,11 @@ class _Search:
                 yield done
 
     def top(self, track: _Track) -> int:
-        """The node of the last block."""
+        """Return the node of the last block."""
         return node_count(track.state.scene, len(track.state.block_array)) - 1
 
     def onward(self, track: _Track) -> tuple[int, ...] | None:
-        """Lengthen a track until the marble arrives."""
+        """Extend a track until the marble arrives; return its actions, or None."""
         if track.state.ending:
             return track.actions
         if track.u > self.seen.goal[0]:

@@ -1,15 +1,15 @@
-"""Tracks of glued planks, with blocks put anywhere.
+"""Tracks of glued planks, with blocks placed anywhere.
 
-A plan is a list of parts in a frame where the marble is on the left of the goal (`u` = ±x). The
-marble starts on a ramp; then it is on the floor, or on a track of planks. There are two kinds of
-tracks, and the marble passes between all obstacles that are not in their way:
+A plan is a list of parts in a frame where the marble is to the left of the goal (`u` = ±x). The
+marble starts on a ramp and continues on the floor or on a track of planks. There are two kinds of
+tracks, blocked by different obstacles:
 
-* tables: each plank lies on a column of j boxes. In their way are obstacles of rows j and j + 1.
-* spans: up to four planks, glued end to end, hang between two posts of j boxes, a little higher
-  than these. In their way are obstacles of row j alone, but the marble also touches the posts.
+* tables: each plank lies on a column of j boxes. Obstacles in rows j and j + 1 block them.
+* spans: up to four planks, glued end to end, hang between two posts of j boxes, slightly higher
+  than these. Only obstacles in row j block them, but the marble also touches the posts.
 
-A ramp leads from the floor to a span of one box. `plans` lists what geometry allows, `build` builds
-one plan after the other until the marble arrives.
+A ramp leads from the floor to a span one box high. `plans` lists what geometry allows; `build`
+builds one plan after the other until the marble arrives.
 """
 
 from collections import defaultdict
@@ -30,13 +30,13 @@ UNIT = MARBLE_BLOCKS.shapes[BOX].width
 RADIUS = UNIT / 2
 RAMP, SLOPE = 3 * UNIT, 1 / 3  # the length of a ramp
 LENGTH, THICKNESS = MARBLE_BLOCKS.shapes[PLANK][:2]
-GAP = 0.012  # metres between neighbours on a track; they touch, and are glued, below 0.02
-REST = 0.018  # between a glued block and what it stands on
-MARGIN = 0.025  # kept from obstacles
-RAISED = 0.075  # the top of a span above that many whole boxes
-ASIDE = (0.0, 0.2, -0.2, 0.4, -0.4, 0.6, -0.6)  # of the middle of a plank, where its column is
-# In which order the planks of a span are placed, and how far the ends of each swing down before the
-# glue holds them. The last plank of a span closes it, and is held at both ends.
+GAP = 0.012  # metres between neighbours on a track; below 0.02 they touch and are glued
+REST = 0.018  # metres between a glued block and its support
+MARGIN = 0.025  # clearance from obstacles
+RAISED = 0.075  # height of the top of a span above its level of whole boxes
+ASIDE = (0.0, 0.2, -0.2, 0.4, -0.4, 0.6, -0.6)  # offsets of a column from the middle of its plank
+# The orders in which the planks of a span are placed, and how far the ends of each swing down
+# before the glue holds. The last plank of a span closes it, and is held at both ends.
 ORDERS = {
     (0,): [(0.0, 0.0)],
     (0, 1): [(0.0, 0.02), (0.0, 0.0)],
@@ -51,11 +51,11 @@ class Part(NamedTuple):
     """A part of a plan.
 
     kind: 'start' a ramp below the marble, 'stairs' two of them, one above the other; 'table';
-        'post'; 'span' the planks between two supports that stand; 'up' and 'down' ramps between
-        the floor and a span; 'finish' as many ramps as it takes to lift the marble to the goal.
+        'post'; 'span' the planks between two existing supports; 'up' and 'down' ramps between the
+        floor and a span; 'finish' the ramps that lift the marble to the goal.
     u: its left end.
-    level: boxes below it, one upon the other.
-    height: of the track, or of what a ramp stands on.
+    level: number of stacked boxes below it.
+    height: of the track, or of the support of a ramp.
     column: the middle of the column of a table.
     order: of the planks of a span.
     """
@@ -69,10 +69,10 @@ class Part(NamedTuple):
 
 
 class View(NamedTuple):
-    """A scene from the side on which the marble is left of the goal.
+    """A scene, mirrored if needed so that the marble is to the left of the goal.
 
-    sign: 1, or -1 where the scene is mirrored.
-    obstacles: with the walls.
+    sign: 1, or -1 if the scene is mirrored.
+    obstacles: including the walls.
     """
 
     sign: int
@@ -81,7 +81,7 @@ class View(NamedTuple):
     obstacles: tuple[Rectangle, ...]
 
     def clear(self, left: float, right: float, low: float, high: float) -> bool:
-        """Whether nothing that must not be touched is in or near a rectangle."""
+        """Test that no obstacle is in or near a rectangle."""
         return all(
             left - MARGIN >= u + w / 2
             or right + MARGIN <= u - w / 2
@@ -91,12 +91,12 @@ class View(NamedTuple):
         )
 
     def passes(self, left: float, right: float, height: float) -> bool:
-        """Whether the marble can be on a track, or on the floor, from left to right."""
+        """Test whether the marble can pass along a track, or the floor, from left to right."""
         left, right = max(left, self.marble[0]), min(right, self.goal[0])
         return right <= left or self.clear(left, right, height, height + 2 * RADIUS)
 
     def passes_ramp(self, left: float, low: float, right: float, high: float) -> bool:
-        """Whether the marble can go from one height to another in a straight line."""
+        """Test whether the marble can pass in a straight line from one height to another."""
         us, heights = np.linspace(left, right, 9).tolist(), np.linspace(low, high, 9).tolist()
         return all(
             self.passes(us[i] - RADIUS, us[i + 1] + RADIUS, max(heights[i : i + 2]))
@@ -108,7 +108,7 @@ class View(NamedTuple):
 
 
 def view(scene: Scene) -> View:
-    """Look at a scene."""
+    """Return the view of a scene."""
     assert scene.marble is not None
     goal_x, goal_y, _, _ = scene.targets[0]
     sign = 1 if goal_x > scene.marble[0] else -1
@@ -118,7 +118,8 @@ def view(scene: Scene) -> View:
 
 
 def stack(level: int, slot: int = BOX) -> list[int]:
-    """Slots of a column. One box is too light to hold a plank that hangs; a wide one is not."""
+    """Return the slots of a column. A single box is too light to hold a hanging plank; a wide one
+    is not."""
     return [slot] * (level % 2) + [TALL] * (level // 2)
 
 
@@ -127,7 +128,7 @@ def stack_height(level: int) -> float:
 
 
 class _Route(NamedTuple):
-    """A plan in the making: up to where, at which level, at which height, the marble's contacts.
+    """A partial plan: its right end, level and height, and the number of the marble's contacts.
 
     support: the route ends at a post or a ramp that a span can be glued to.
     """
@@ -141,7 +142,7 @@ class _Route(NamedTuple):
 
 
 def plans(scene: Scene) -> list[tuple[Part, ...]]:
-    """Everything geometry allows, with plans of few contacts first and similar ones far apart."""
+    """Return all plans that geometry allows, with few contacts first and similar ones spread."""
     seen = view(scene)
     found: dict[tuple, list[tuple[Part, ...]]] = defaultdict(list)
     for start in _starts(seen):
@@ -178,7 +179,7 @@ def _starts(seen: View) -> Iterator[_Route]:
 
 
 def start_on(seen: View, height: float) -> Iterator[Part]:
-    """A ramp such that the marble starts on its slope or, from high, above it; if there is room."""
+    """Yield a ramp on whose slope the marble starts (or above it, from high), if there is room."""
     u, y = seen.marble
     above = y - height - REST - (RADIUS + 0.02) * (1 + SLOPE**2) ** 0.5
     reach = min(above / SLOPE, RAMP - 0.15)
@@ -198,7 +199,7 @@ def _room_for_post(seen: View, left: float, level: int) -> bool:
 
 
 def _tables(seen: View, left: float, level: int) -> Iterator[Part]:
-    """The table that begins at `left`, with its column where there is room, if there is."""
+    """Yield the table that starts at `left`, if there is room for it and its column."""
     height = stack_height(level) + REST + THICKNESS
     if not seen.clear(left, left + LENGTH, height - THICKNESS - REST, height):
         return
@@ -212,7 +213,7 @@ def _tables(seen: View, left: float, level: int) -> Iterator[Part]:
 
 
 def _spans(seen: View, route: _Route, lowest: int = 1) -> Iterator[_Route]:
-    """What can hang at the support where a route ends, at its level or below."""
+    """Yield routes with a span glued to the support at the route's end, at its level or below."""
     for level in range(lowest, route.level + 1):
         for order, swings in ORDERS.items():
             yield from _span(seen, route, level, order, swings)
@@ -241,7 +242,7 @@ def _span(
 
 
 def _room_for_plank(seen: View, left: float, swing: tuple[float, float], height: float) -> bool:
-    """Whether a plank can be placed of which the left and the right end swing down so far."""
+    """Test whether there is room for a plank whose left and right end swing down this far."""
     piece = LENGTH / 8
     for i in range(8):
         low = height - THICKNESS - max(np.interp((i, i + 1), (0, 8), swing))
@@ -251,7 +252,7 @@ def _room_for_plank(seen: View, left: float, swing: tuple[float, float], height:
 
 
 def _routes(seen: View, route: _Route) -> Iterator[_Route]:
-    """All ways on from a route to the goal."""
+    """Yield all continuations of a route to the goal."""
     if route.contacts >= BOUNCES:
         return
     yield from _arrivals(seen, route)
@@ -281,7 +282,7 @@ def _routes(seen: View, route: _Route) -> Iterator[_Route]:
 
 
 def _ups(seen: View, route: _Route) -> Iterator[_Route]:
-    """Ramps in front of the next obstacle on the floor."""
+    """Yield routes with a ramp in front of the next obstacle on the floor."""
     lefts = [u - w / 2 for u, y, w, _ in seen.obstacles if y < UNIT and u - w / 2 > route.u]
     for gap in (0.06, 0.2, 0.4, 0.7):
         left = min(lefts, default=0.0) - gap - RAMP
@@ -297,7 +298,7 @@ def _ups(seen: View, route: _Route) -> Iterator[_Route]:
 
 
 def _arrivals(seen: View, route: _Route) -> Iterator[_Route]:
-    """Ways to end here: at the goal's height, or below it with ramps that lift the marble."""
+    """Yield ways to end a route here: at the goal's height, or with ramps that lift the marble."""
     (goal, y), level = seen.goal, route.level
     rise = y - RADIUS - route.height
     if abs(rise) < 0.4:
@@ -317,14 +318,14 @@ def _arrivals(seen: View, route: _Route) -> Iterator[_Route]:
 
 
 class _Site:
-    """A scene while something is built in it."""
+    """A scene under construction."""
 
     def __init__(self, sim: Construction, state: State):
         self.sim, self.state, self.sign = sim, state, view(state.scene).sign
         self.placements: list[Placement] = []
 
     def put(self, slot: int, u: float, y: float) -> bool:
-        """Place a sticky block by its centre; False where the episode ends."""
+        """Place a sticky block by its centre; return False if the episode ends."""
         if self.sign < 0 and slot in (RISING, FALLING):
             slot = RISING + FALLING - slot
         placement = Placement(slot, self.sign * u, y, True)
@@ -333,7 +334,7 @@ class _Site:
         return not self.state.ending
 
     def build(self, plan: tuple[Part, ...]) -> bool:
-        """Build a plan; True where the marble arrives."""
+        """Build a plan; return True if the marble arrives."""
         for part in plan:
             if not all(self.put(*block) for block in blocks(part, view(self.state.scene))):
                 break
@@ -341,7 +342,7 @@ class _Site:
 
 
 def blocks(part: Part, seen: View) -> Iterator[tuple[int, float, float]]:
-    """Slot, u and y of the blocks of a part, in the order in which they are placed."""
+    """Yield slot, u and y of the blocks of a part, in the order of placement."""
     middle, base = part.u + RAMP / 2, part.height + REST + RADIUS
     above = base + UNIT + REST
     if part.kind == "table":
@@ -350,7 +351,7 @@ def blocks(part: Part, seen: View) -> Iterator[tuple[int, float, float]]:
     elif part.kind == "post":
         yield from _column(part.u + post_width(part.level) / 2, stack(part.level, WIDE))
     elif part.kind == "span":
-        for i in part.order:  # a little lower one after the other; those that swing stay lower
+        for i in part.order:  # each slightly lower than the last; those that swing stay lower
             y = part.height - 0.004 * i + (0.005 if i != part.order[-1] else 0.0)
             yield PLANK, part.u + i * (LENGTH + GAP) + GAP + LENGTH / 2, y - THICKNESS / 2
     elif part.kind in ("start", "down"):
@@ -375,7 +376,7 @@ def _column(u: float, slots: list[int]) -> Iterator[tuple[int, float, float]]:
 
 
 def build(sim: Construction, state: State, limit: int = 40) -> list[Placement] | None:
-    """Placements that solve a scene, one block after the other; None where `limit` plans fail."""
+    """Return placements that solve a scene, block by block; None if `limit` plans fail."""
     steps = state.scene.max_steps - state.steps
     for plan in plans(state.scene)[:limit]:
         site = _Site(sim, state)
