@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from save_rl.errors import InputError
+from save_rl.report.files import naming
 
 KEEP = 3
 
@@ -35,8 +36,8 @@ def _named_leaves(state: Any) -> dict[str, Any]:
 
 @contextmanager
 def _synced(path: Path) -> Iterator[Any]:
-    """A new file, safely on disk afterwards."""
-    with path.open("wb") as file:
+    """Open a new file; it is safely on disk afterwards."""
+    with naming(path), path.open("wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())

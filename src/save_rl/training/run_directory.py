@@ -13,7 +13,8 @@ from typing import Any, get_type_hints
 
 from save_rl.agents import get_agent
 from save_rl.errors import InputError
-from save_rl.report.files import is_empty, write_atomically
+from save_rl.report.files import append, is_empty, write_atomically
+from save_rl.training.events import EventFile
 from save_rl.training.settings import TrainSettings, named_options
 
 METRICS: tuple[str, ...] = (
@@ -84,7 +85,7 @@ class RunDirectory:
         self.checkpoints = path / "checkpoints"
         self._metrics = path / "metrics.csv"
         self._columns = METRICS
-        self._events: Any = None
+        self._events = EventFile(path)
 
     @classmethod
     def create(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
@@ -176,29 +177,19 @@ class RunDirectory:
         csv.DictWriter(text, self._columns, extrasaction="ignore", lineterminator="\n").writerows(
             rows
         )
-        with self._metrics.open("a") as file:
-            file.write(text.getvalue())
-            file.flush()
+        append(self._metrics, text.getvalue().encode())
         for row in rows:
-            for name, value in row.items():
-                if name not in ("seed", "env_steps") and value != "":
-                    self._writer(row["env_steps"]).add_scalar(
-                        f"{name}/seed{row['seed']}", value, row["env_steps"]
-                    )
+            scalars = {
+                f"{name}/seed{row['seed']}": float(value)
+                for name, value in row.items()
+                if name not in ("seed", "env_steps") and value != ""
+            }
+            self._events.write(scalars, row["env_steps"])
 
     def read_metrics(self) -> list[dict[str, float]]:
         """The lines of `metrics.csv`, numbers as floats, empty cells left out."""
         with self._metrics.open() as file:
             return [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
 
-    def _writer(self, step: int) -> Any:
-        if self._events is None:
-            from tensorboardX import SummaryWriter
-
-            self._events = SummaryWriter(str(self.path), purge_step=step, flush_secs=10)
-        return self._events
-
     def close(self) -> None:
-        if self._events is not None:
-            self._events.close()
-            self._events = None
+        pass
