@@ -45,7 +45,7 @@ def test_the_checksum_of_a_record_is_the_masked_crc32c(tmp_path):
     assert events._record(Digits())[-4:] == struct.pack("<I", 0xC78AB0E5)
 
 
-@pytest.mark.parametrize("full", ["save_rl.training.events", "save_rl.training.run_directory"])
+@pytest.mark.parametrize("full", ["save_rl.training.events", "save_rl.training.metrics_file"])
 def test_a_full_disk_ends_a_run_at_once_with_one_sentence(tmp_path, monkeypatch, capsys, full):
     """Events, and then the lines of metrics, go to a device that is always full."""
     out = tmp_path / "run"

@@ -118,7 +118,7 @@ class _Run:
 
     def save(self) -> None:
         began = time.monotonic()
-        manifest = {"metrics_bytes": self.folder.metrics_size(), "time_s": self.seconds()}
+        manifest = {"metrics_bytes": self.folder.metrics.size(), "time_s": self.seconds()}
         arrays = self.program.snapshot(self.state)
         checkpoint.save(self.folder.checkpoints, self.chunks, arrays, manifest)
         self.saved_at = time.monotonic()
@@ -359,7 +359,7 @@ def train(
         )  # fmt: skip
         stack.callback(program.close)
         open_run = RunDirectory.resume if resume else RunDirectory.create
-        folder = open_run(out, settings, str(target))
+        folder = open_run(out, settings, str(target), seen.warn)
         stack.callback(folder.close)
         run = _Run(settings, program, folder, seen.warn)
         if resume:
