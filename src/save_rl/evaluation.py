@@ -24,7 +24,7 @@ from save_rl.training.acting import choose_action, run_search
 from save_rl.training.devices import select_device
 from save_rl.training.loop import Program, make_program
 from save_rl.training.progress import Progress, warn
-from save_rl.training.run_directory import BEST, read_config
+from save_rl.training.run_directory import BEST, read_config, read_settings
 from save_rl.training.settings import TrainSettings
 from save_rl.training.stage import Stage
 from save_rl.types import Array, Simulator, State
@@ -137,7 +137,7 @@ def _load_run(
     plays: the agent to test over these, where it is not the run's own. options: of the environment,
     where they are not the run's own.
     """
-    settings, run_id = read_config(folder, "DIR")
+    settings = read_settings(folder, "DIR")
     # Nothing is replayed: a run can be tested where there is no room for its replay.
     replay = replace(settings.r2d2.replay, capacity=1, minimum=1)
     settings = replace(
@@ -154,6 +154,7 @@ def _load_run(
         train=False, plays=plays,
     )  # fmt: skip
     try:
+        run_id = read_config(folder, "DIR").run_id
         best = checkpoint.load_newest(
             folder / BEST, program.params(program.template()), warn, "DIR", run_id=run_id
         )

@@ -95,15 +95,6 @@ def test_a_setting_of_a_wrong_type_is_named(tmp_path, name, value, said):
         read_settings(tmp_path, "DIR")
 
 
-def test_a_config_with_impossible_settings_is_named(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text('{"settings": {"seeds": [0], "budget": -3}}')
-    said = f"DIR: '{path}' can't be used; --budget: -3 is not possible; it must be 0 or more."
-    with pytest.raises(InputError) as refusal:
-        read_settings(tmp_path, "DIR")
-    assert str(refusal.value) == said
-
-
 @pytest.mark.parametrize("text", [b"\xff\xfe", b"[" * 100_000, b'{"settings": {"seeds": [0'])
 def test_a_config_that_is_no_json_is_refused(tmp_path, text):
     (tmp_path / "config.json").write_bytes(text)

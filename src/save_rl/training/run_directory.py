@@ -108,17 +108,12 @@ def read_config(folder: Path, option: str) -> Config:
         run_id = config.get("run_id", "")
         if not isinstance(run_id, str):
             raise WrongType("run_id", run_id)
-        settings = settings_from_json(config["settings"])
+        return Config(settings_from_json(config["settings"]), run_id)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{option}: '{folder}' holds no run (config.json is missing).") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = f"; {error}" if isinstance(error, WrongType) else ""
         raise InputError(f"{option}: '{path}' can't be read{why}.") from None
-    try:
-        settings.check()
-    except InputError as error:
-        raise InputError(f"{option}: '{path}' can't be used; {error}") from None
-    return Config(settings, run_id)
 
 
 def read_settings(folder: Path, option: str) -> TrainSettings:
