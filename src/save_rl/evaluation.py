@@ -24,7 +24,7 @@ from save_rl.training.acting import choose_action, run_search
 from save_rl.training.devices import select_device
 from save_rl.training.loop import Program, make_program
 from save_rl.training.progress import Progress, warn
-from save_rl.training.run_directory import BEST, read_settings
+from save_rl.training.run_directory import BEST, read_config, read_settings
 from save_rl.training.settings import TrainSettings
 from save_rl.training.stage import Stage
 from save_rl.types import Array, Simulator, State
@@ -154,13 +154,15 @@ def _load_run(
         train=False, plays=plays,
     )  # fmt: skip
     try:
+        run_id = read_config(folder, "DIR").run_id
         best = checkpoint.load_newest(
-            folder / BEST, program.params(program.template()), warn, "DIR"
+            folder / BEST, program.params(program.template()), warn, "DIR", run_id=run_id
         )
         if best is not None:
             return program, best.state
         template = program.template()
-        found = checkpoint.load_newest(folder / "checkpoints", template, warn, "DIR")
+        checkpoints = folder / "checkpoints"
+        found = checkpoint.load_newest(checkpoints, template, warn, "DIR", run_id=run_id)
         if found is None:
             raise InputError(f"DIR: '{folder}' has no checkpoint yet.")
     except BaseException:

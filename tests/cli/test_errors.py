@@ -637,15 +637,26 @@ def test_a_place_that_takes_no_folders_is_a_matter_of_the_disk(answer, tmp_path,
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "reproduce tightrope-tabular", "reproduce tightrope-network"]
+    ("command", "file", "left"),
+    [
+        ("train", "config.json", {".lock": b""}),
+        ("reproduce tightrope-tabular", "experiment.json", {}),
+        ("reproduce tightrope-network", "experiment.json", {}),
+    ],
 )
-def test_a_full_disk_leaves_no_half_written_file(answer, tmp_path, monkeypatch, command):
+def test_a_full_disk_leaves_no_half_written_file(
+    answer, tmp_path, monkeypatch, command, file, left
+):
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    assert answer(f"{command} --out new") == (1, "can't write or read: No space left on device.")
-    assert contents(tmp_path) == {tmp_path / "new": False}
+    assert answer(f"{command} --out new") == (
+        1,
+        f"can't write or read 'new/{file}': No space left on device.",
+    )
+    new = tmp_path / "new"
+    assert contents(tmp_path) == {new: False, **{new / name: data for name, data in left.items()}}
 
 
 def test_a_cluster_without_ray_names_the_extra(answer, tmp_path, monkeypatch):

@@ -1,21 +1,30 @@
 """A checkpoint is whole or not there, and a broken one costs no more than itself."""
 
 import errno
+import hashlib
+import io
+import json
 import os
 import shlex
+import struct
 import subprocess
 import sys
+import tracemalloc
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.lib import format as npy
 
 from save_rl.errors import InputError
 from save_rl.training import checkpoint, loop
+from save_rl.training.counters import AnyLength
 
 
 class State(NamedTuple):
@@ -87,26 +96,157 @@ def damage_missing(path: Path) -> None:
     (path / "arrays.npz").unlink()
 
 
-DAMAGES = [damage_truncate, damage_flip, damage_manifest, damage_missing]
+def reseal(path: Path, **changes: Any) -> None:
+    """Make the checksums right again, after changes to the arrays and these to the manifest.
+
+    A value of None stands for a key that is left out.
+    """
+    manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["manifest_sha256"]
+    manifest["sha256"] = hashlib.sha256((path / "arrays.npz").read_bytes()).hexdigest()
+    manifest |= changes
+    manifest = {key: value for key, value in manifest.items() if value is not None}
+    text = json.dumps(manifest, sort_keys=True)
+    manifest["manifest_sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def damage_value(path: Path) -> None:
+    """Change a number of the manifest, as a flipped bit may."""
+    text = (path / "manifest.json").read_text()
+    assert '"time_s": 2.5' in text
+    (path / "manifest.json").write_text(text.replace('"time_s": 2.5', '"time_s": 6.5'))
+
+
+def damage_to(data: bytes, name: str = "manifest.json") -> Callable[[Path], object]:
+    return lambda path: (path / name).write_bytes(data)
+
+
+def damage_number(path: Path) -> None:
+    reseal(path, number=3)
+
+
+def damage_bomb(path: Path) -> None:
+    """32 MB of zeros in a file of 32 kB, with an honest header."""
+    np.savez_compressed(path / "arrays.npz", **{"['x']": np.zeros(2**22)})
+    reseal(path)
+
+
+def damage_header(path: Path) -> None:
+    """A header that promises 8 TB, in front of 8 bytes."""
+    file = io.BytesIO()
+    npy.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (2**40,)})
+    with zipfile.ZipFile(path / "arrays.npz", "w") as archive:
+        archive.writestr("['x'].npy", file.getvalue() + bytes(8))
+    reseal(path)
+
+
+def damage_overlap(path: Path) -> None:
+    """An entry of the directory that claims 2 GB of a short file."""
+    np.savez(path / "arrays.npz", **{"['x']": np.zeros(4)})
+    data = bytearray((path / "arrays.npz").read_bytes())
+    entry = data.index(b"PK\x01\x02")
+    data[entry + 20 : entry + 28] = struct.pack("<II", 2**31, 2**31)
+    (path / "arrays.npz").write_bytes(data)
+    reseal(path)
+
+
+DAMAGES = [
+    damage_truncate, damage_flip, damage_manifest, damage_missing, damage_value, damage_number,
+    damage_bomb, damage_header, damage_overlap,
+]  # fmt: skip
+DAMAGES += [damage_to(data) for data in (b"", b"{}", b"3", b"\xff\xfe", b"[" * 10**5, b" " * 2**21)]
+DAMAGES += [damage_to(data, "arrays.npz") for data in (b"", b"PK\x05\x06", bytes(1000))]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_broken_checkpoint_is_reported_and_the_one_before_used(tmp_path, damage):
-    checkpoint.save(tmp_path, 1, state(1), {})
-    damage(checkpoint.save(tmp_path, 2, state(2), {}))
+    checkpoint.save(tmp_path, 1, {"x": np.ones(4)}, {"time_s": 1.5})
+    damage(checkpoint.save(tmp_path, 2, {"x": np.zeros(4)}, {"time_s": 2.5}))
     warnings: list[str] = []
-    loaded = checkpoint.load_newest(tmp_path, state(0), warnings.append)
+    loaded = checkpoint.load_newest(tmp_path, {"x": AnyLength(np.float64)}, warnings.append)
     assert loaded is not None
-    assert equal(loaded.state, state(1))
+    assert loaded.state["x"].tolist() == [1, 1, 1, 1]
+    assert loaded.manifest["time_s"] == 1.5
     assert len(warnings) == 1
     assert "000000002" in warnings[0]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_when_all_are_broken_the_run_is_refused(tmp_path, damage):
-    damage(checkpoint.save(tmp_path, 1, state(1), {}))
-    with pytest.raises(InputError, match=r"no checkpoint in .* can be read"):
+    damage(checkpoint.save(tmp_path, 1, {"x": np.ones(4)}, {"time_s": 2.5}))
+    with pytest.raises(InputError, match=r"no checkpoint in .* can be read \(.+\); train"):
+        checkpoint.load_newest(tmp_path, {"x": AnyLength(np.float64)}, lambda message: None)
+
+
+@pytest.mark.parametrize("damage", [damage_bomb, damage_header, damage_overlap])
+def test_arrays_that_are_no_arrays_of_ours_take_no_memory(tmp_path, damage):
+    damage(checkpoint.save(tmp_path, 1, {"x": np.ones(4)}, {}))
+    tracemalloc.start()
+    with pytest.raises(InputError):
+        checkpoint.load_newest(tmp_path, {"x": AnyLength(np.float64)}, lambda message: None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * 2**20
+
+
+NEEDS = {"metrics_bytes": checkpoint.is_count, "time_s": checkpoint.is_number}
+INVALID = [
+    {"metrics_bytes": None}, {"metrics_bytes": -1}, {"metrics_bytes": 3.0}, {"metrics_bytes": True},
+    {"metrics_bytes": "3"}, {"metrics_bytes": 2**63}, {"time_s": None}, {"time_s": [1.0]},
+    {"time_s": float("nan")}, {"time_s": float("inf")}, {"time_s": "1"}, {"run_id": "other"},
+    {"run_id": None}, {"number": None}, {"number": 2.0}, {"number": "2"}, {"format": None},
+    {"format": 1}, {"format": 3}, {"format": "2"}, {"sha256": 5},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", INVALID, ids=str)
+def test_a_manifest_with_right_checksums_and_wrong_values_is_not_used(tmp_path, changes):
+    right = {"run_id": "mine", "metrics_bytes": 7, "time_s": 1.5}
+    checkpoint.save(tmp_path, 1, state(1), right)
+    reseal(checkpoint.save(tmp_path, 2, state(2), right))
+    loaded = checkpoint.load_newest(tmp_path, state(0), refuse, run_id="mine", needs=NEEDS)
+    assert loaded is not None
+    assert loaded.manifest["number"] == 2  # what the test does by itself changes nothing
+    reseal(tmp_path / "000000002", **changes)
+    warnings: list[str] = []
+    loaded = checkpoint.load_newest(tmp_path, state(0), warnings.append, run_id="mine", needs=NEEDS)
+    assert loaded is not None
+    assert loaded.manifest["number"] == 1
+    assert len(warnings) == 1
+
+
+def test_a_checkpoint_of_an_older_version_is_refused_with_a_sentence_that_says_so(tmp_path):
+    path = checkpoint.save(tmp_path, 1, state(1), {})
+    digest = hashlib.sha256((path / "arrays.npz").read_bytes()).hexdigest()
+    manifest = {"number": 1, "sha256": digest, "metrics_bytes": 7, "time_s": 1.5}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError) as refusal:
         checkpoint.load_newest(tmp_path, state(0), lambda message: None)
+    assert str(refusal.value) == (
+        f"--resume: no checkpoint in '{tmp_path}' can be read (it was written by an older version "
+        "of save_rl); train again with another --out."
+    )
+
+
+def test_broken_checkpoints_of_later_do_not_push_out_new_ones(tmp_path):
+    for number in (1, 50, 60, 70):
+        path = checkpoint.save(tmp_path, number, state(number), {})
+        if number > 1:
+            damage_truncate(path)
+    for number in (2, 3, 4):
+        checkpoint.save(tmp_path, number, state(number), {})
+    assert checkpoint.numbers(tmp_path) == [2, 3, 4, 50, 60, 70]
+    for number in (50, 51):
+        checkpoint.save(tmp_path, number, state(number), {})
+    assert checkpoint.numbers(tmp_path) == [4, 50, 51, 60, 70]
+
+
+def test_other_names_beside_checkpoints_are_not_looked_at(tmp_path):
+    checkpoint.save(tmp_path, 1, state(1), {})
+    for name in ("²", "١", "12", "notes", "000000002.bak"):
+        (tmp_path / name).mkdir()
+    assert checkpoint.numbers(tmp_path) == [1]
 
 
 def test_a_checkpoint_of_another_agent_is_refused(tmp_path):
@@ -125,12 +265,7 @@ def test_objects_are_never_unpickled(tmp_path):
 
     path = checkpoint.save(tmp_path, 1, {"x": np.zeros(1)}, {})
     np.savez(path / "arrays.npz", **{"['x']": np.array([Trap()], object)})
-    import hashlib
-    import json
-
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["sha256"] = hashlib.sha256((path / "arrays.npz").read_bytes()).hexdigest()
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    reseal(path)
     with pytest.raises(InputError):
         checkpoint.load_newest(tmp_path, {"x": np.zeros(1)}, lambda message: None)
 

@@ -79,7 +79,8 @@ class Train:
         ).metrics
         rewards = [row["return_mean"] for row in metrics if "return_mean" in row]
         reward = f"reward {rewards[-1]:.3f}" if rewards else "no reward yet"
-        print(f"{out}: {metrics[-1]['episodes']:,.0f} episodes, {reward}")
+        episodes = f"{metrics[-1]['episodes']:,.0f} episodes" if metrics else "no metrics"
+        print(f"{out}: {episodes}, {reward}")
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,34 @@
 
 `checkpoints/000000064/` holds `arrays.npz` and `manifest.json`. It is written under a temporary
 name, synced and renamed; the newest three are kept. A broken one is reported and the one before it
-used. Nothing is unpickled.
+used. Nothing is unpickled, and no more is read into memory than the file is long.
 """
 
 import hashlib
 import json
+import math
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.lib import format as npy
 
 from save_rl.errors import InputError
+from save_rl.report.files import naming
 
 KEEP = 3
+FORMAT = 2
+"""Version of the layout; a checkpoint with another one is not used."""
+_LONGEST_MANIFEST = 2**20  # bytes; ours have a few hundred
+_SEAL = "manifest_sha256"
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 class Checkpoint(NamedTuple):
@@ -35,8 +45,8 @@ def _named_leaves(state: Any) -> dict[str, Any]:
 
 @contextmanager
 def _synced(path: Path) -> Iterator[Any]:
-    """A new file, safely on disk afterwards."""
-    with path.open("wb") as file:
+    """Open a new file; it is safely on disk afterwards."""
+    with naming(path), path.open("wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -45,6 +55,11 @@ def _synced(path: Path) -> Iterator[Any]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _seal(manifest: dict[str, Any]) -> str:
+    """Return the checksum of a manifest, which does not depend on how it is laid out."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _sync_folder(path: Path) -> None:
@@ -56,7 +71,7 @@ def _sync_folder(path: Path) -> None:
 
 
 def save(folder: Path, number: int, state: Any, manifest: dict[str, Any]) -> Path:
-    """Write checkpoint `number`; returns its folder."""
+    """Write checkpoint `number`; returns its folder. manifest: what the host has to know again."""
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -66,7 +81,9 @@ def save(folder: Path, number: int, state: Any, manifest: dict[str, Any]) -> Pat
         temporary.mkdir()
         with _synced(temporary / "arrays.npz") as file:
             np.savez(file, allow_pickle=False, **arrays)
-        manifest = {"number": number, "sha256": _digest(temporary / "arrays.npz"), **manifest}
+        digest = _digest(temporary / "arrays.npz")
+        manifest = {"format": FORMAT, "number": number, "sha256": digest, **manifest}
+        manifest[_SEAL] = _seal(manifest)
         with _synced(temporary / "manifest.json") as file:
             file.write(json.dumps(manifest, indent=2).encode())
         _sync_folder(temporary)
@@ -77,57 +94,120 @@ def save(folder: Path, number: int, state: Any, manifest: dict[str, Any]) -> Pat
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    for old in numbers(folder)[:-KEEP]:
+    older = [other for other in numbers(folder) if other < number]  # later ones are broken
+    for old in older[: 1 - KEEP]:
         shutil.rmtree(folder / f"{old:09d}", ignore_errors=True)
     return final
 
 
 def numbers(folder: Path) -> list[int]:
-    """Checkpoints in a folder, oldest first."""
+    """Return the numbers of the checkpoints in a folder, oldest first."""
     if not folder.is_dir():
         return []
-    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    names = [path.name for path in folder.iterdir()]
+    return sorted(int(name) for name in names if re.fullmatch("[0-9]{9,}", name))
 
 
-def _load(path: Path, template: Any) -> Checkpoint:
-    manifest = json.loads((path / "manifest.json").read_bytes())
-    if _digest(path / "arrays.npz") != manifest["sha256"]:
-        raise ValueError("its checksum does not match")
-    named = _named_leaves(template)
-    with np.load(path / "arrays.npz", allow_pickle=False) as arrays:
-        if set(arrays.files) != set(named):
+def is_count(value: Any) -> bool:
+    """Test whether a value of a manifest is a whole number, 0 or more."""
+    return type(value) is int and 0 <= value < 2**63
+
+
+def is_number(value: Any) -> bool:
+    """Test whether a value of a manifest is a finite number."""
+    return type(value) in (int, float) and abs(value) < math.inf
+
+
+def _read_manifest(path: Path, number: int) -> dict[str, Any]:
+    with (path / "manifest.json").open("rb") as file:
+        data = file.read(_LONGEST_MANIFEST + 1)
+    if len(data) > _LONGEST_MANIFEST:
+        raise ValueError("its manifest is too long")
+    manifest = json.loads(data)
+    if not isinstance(manifest, dict):
+        raise ValueError("its manifest is not a JSON object")
+    version = manifest.get("format", 1)
+    if version != FORMAT:
+        age = "a newer" if is_count(version) and version > FORMAT else "an older"
+        raise ValueError(f"it was written by {age} version of save_rl")
+    if manifest.pop(_SEAL, None) != _seal(manifest):
+        raise ValueError("the checksum of its manifest does not match")
+    if not is_count(manifest.get("number")) or manifest["number"] != number:
+        raise ValueError("its manifest has another number")
+    return manifest
+
+
+def _read_arrays(path: Path, expected: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return arrays in the order of `expected`; all headers are checked before any data is read."""
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        stored = sum(member.file_size for member in members)
+        packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+        if packed or stored > path.stat().st_size:
+            raise ValueError("its arrays are compressed or overlap")
+        if sorted(member.filename for member in members) != sorted(f"{n}.npy" for n in expected):
             raise ValueError("it holds other arrays than this agent has")
-        leaves = []
-        for name, expected in named.items():
-            array = arrays[name]
-            fits = len(array.shape) == len(expected.shape) and all(
-                wanted in (size, -1)
-                for size, wanted in zip(array.shape, expected.shape, strict=True)
+        for name, wanted in expected.items():
+            member = archive.getinfo(f"{name}.npy")
+            with archive.open(member) as file:
+                shape, _, dtype = _HEADERS[npy.read_magic(file)](file)
+                data = member.file_size - file.tell()
+            fits = len(shape) == len(wanted.shape) and all(
+                size in (found, -1) for found, size in zip(shape, wanted.shape, strict=True)
             )
-            if not fits or array.dtype != expected.dtype:
+            if not fits or dtype != wanted.dtype:
                 raise ValueError(f"{name} has another shape or type")
-            leaves.append(array)
+            if data != math.prod(shape) * dtype.itemsize:
+                raise ValueError(f"{name} is not as long as its header says")
+        arrays = []
+        for name in expected:
+            with archive.open(f"{name}.npy") as file:
+                arrays.append(npy.read_array(file, allow_pickle=False))
+        return arrays
+
+
+def _load(
+    path: Path, template: Any, run_id: str | None, needs: Mapping[str, Callable[[Any], bool]]
+) -> Checkpoint:
+    manifest = _read_manifest(path, int(path.name))
+    if run_id is not None and manifest.get("run_id") != run_id:
+        raise ValueError("it belongs to another run")
+    for key, fits in needs.items():
+        if key not in manifest or not fits(manifest[key]):
+            raise ValueError(f"its manifest has no valid {key}")
+    if _digest(path / "arrays.npz") != manifest.get("sha256"):
+        raise ValueError("its checksum does not match")
+    leaves = _read_arrays(path / "arrays.npz", _named_leaves(template))
     return Checkpoint(jax.tree.unflatten(jax.tree.structure(template), leaves), manifest)
 
 
 def load_newest(
-    folder: Path, template: Any, warn: Callable[[str], None], option: str = "--resume"
+    folder: Path,
+    template: Any,
+    warn: Callable[[str], None],
+    option: str = "--resume",
+    *,
+    run_id: str | None = None,
+    needs: Mapping[str, Callable[[Any], bool]] | None = None,
 ) -> Checkpoint | None:
-    """The newest readable checkpoint; None if there never was one.
+    """Return the newest readable checkpoint; None if there never was one.
 
     template: arrays or shapes of the state that is expected; a size of -1 is any. option: for the
-    error message.
+    error message. run_id: of the run that it must belong to; None for any. needs: keys that its
+    manifest must have, and tests of their values.
     """
-    found = numbers(folder)
+    found, reasons = numbers(folder), []
     for number in reversed(found):
         path = folder / f"{number:09d}"
         try:
-            return _load(path, template)
-        except (OSError, ValueError, KeyError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            warn(f"checkpoint {path} can't be used ({reason}); trying the one before it.")
+            return _load(path, template, run_id, needs or {})
+        except Exception as error:  # whatever is wrong with its bytes
+            kind = "" if isinstance(error, ValueError | OSError) else type(error).__name__
+            reasons.append(f"{kind} {error}".strip().partition("\n")[0])
+            warn(f"checkpoint {path} can't be used ({reasons[-1]}); trying the one before it.")
     if found:
         raise InputError(
-            f"{option}: no checkpoint in '{folder}' can be read; train again with another --out."
+            f"{option}: no checkpoint in '{folder}' can be read ({reasons[0]}); train again "
+            "with another --out."
         )
     return None

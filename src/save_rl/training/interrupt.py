@@ -1,13 +1,18 @@
-"""Ctrl-C and SIGTERM as a wish to stop at the next good moment."""
+"""Ctrl-C, SIGTERM and SIGHUP as a wish to stop at the next good moment."""
 
 import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class StopOnSignal:
-    """While entered, the first signal sets `code` (130 or 143); a second one acts as usual."""
+    """While entered, the first signal sets `code` (128 + its number); a second acts as usual.
+
+    SIGHUP stays ignored where it is, as under nohup.
+    """
 
     def __init__(self) -> None:
         self.code: int | None = None
@@ -15,8 +20,11 @@ class StopOnSignal:
 
     def __enter__(self) -> "StopOnSignal":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
+            for number in _SIGNALS:
+                before = signal.getsignal(number)
+                ignored = number == signal.SIGHUP and before is signal.SIG_IGN
+                if not ignored and before != self._handle:  # entered again, if it is
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -54,6 +54,11 @@ def is_log_point(chunk: int) -> bool:
     return chunk % (1 << max(0, chunk.bit_length() - 6)) == 0
 
 
+def _is_time(value: Any) -> bool:
+    """Test whether a value of a manifest is a number of seconds."""
+    return checkpoint.is_number(value) and value >= 0
+
+
 class _Run:
     """The moving parts of a run between chunks."""
 
@@ -85,18 +90,32 @@ class _Run:
 
     def restore(self) -> None:
         """Go on from the newest checkpoint, or from the start if none was made."""
-        template = self.program.template()
-        found = checkpoint.load_newest(self.folder.checkpoints, template, self._warn, "--resume")
+        template, run_id = self.program.template(), self.folder.run_id
+        found = checkpoint.load_newest(
+            self.folder.checkpoints, template, self._warn, run_id=run_id,
+            needs={"metrics_bytes": checkpoint.is_count, "time_s": _is_time},
+        )  # fmt: skip
         self.folder.cut_metrics(found.manifest["metrics_bytes"] if found else None)
         if found:
             self.state = self.program.restore(found.state)
             self.chunks = found.manifest["number"]
             self.before = found.manifest["time_s"]
         params = self.program.params(template)
-        kept = checkpoint.load_newest(self.folder.best, params, self._warn, "--resume")
+        kept = checkpoint.load_newest(
+            self.folder.best, params, self._warn, run_id=run_id, needs={"scores": self._are_scores}
+        )
         if kept and kept.manifest["number"] <= self.chunks:
             self._best_params = list(kept.state)
             self._best = [(level, mean) for level, mean in kept.manifest["scores"]]
+
+    def _are_scores(self, value: Any) -> bool:
+        """Test whether a value of a manifest is a level and a mean return of every seed."""
+        return (
+            isinstance(value, list)
+            and len(value) == len(self._best)
+            and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+            and all(checkpoint.is_number(x) for pair in value for x in pair)
+        )
 
     def _keep_best(self, rows: list[dict[str, Any]]) -> None:
         """Keep the parameters with the highest return on the highest level (paper D.4)."""
@@ -113,12 +132,16 @@ class _Run:
                 self._best[i], self._best_params[i] = score, params[i]
                 better = True
         if better:
-            manifest = {"scores": self._best}
+            manifest = {"run_id": self.folder.run_id, "scores": self._best}
             checkpoint.save(self.folder.best, self.chunks, self._best_params, manifest)
 
     def save(self) -> None:
         began = time.monotonic()
-        manifest = {"metrics_bytes": self.folder.metrics_size(), "time_s": self.seconds()}
+        manifest = {
+            "run_id": self.folder.run_id,
+            "metrics_bytes": self.folder.metrics.size(),
+            "time_s": self.seconds(),
+        }
         arrays = self.program.snapshot(self.state)
         checkpoint.save(self.folder.checkpoints, self.chunks, arrays, manifest)
         self.saved_at = time.monotonic()
@@ -359,7 +382,7 @@ def train(
         )  # fmt: skip
         stack.callback(program.close)
         open_run = RunDirectory.resume if resume else RunDirectory.create
-        folder = open_run(out, settings, str(target))
+        folder = open_run(out, settings, str(target), seen.warn)
         stack.callback(folder.close)
         run = _Run(settings, program, folder, seen.warn)
         if resume:

@@ -1,5 +1,6 @@
 """Progress of long work: a live line on a terminal, plain lines every few seconds elsewhere."""
 
+import contextlib
 import sys
 import time
 from types import TracebackType
@@ -8,9 +9,15 @@ from typing import Any
 _PLAIN_SECONDS = 10.0
 
 
+def _print(text: str) -> None:
+    """Print a line; work goes on where nobody can read it (a closed terminal, a full disk)."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
 def warn(message: str) -> None:
     """Say what went wrong without stopping."""
-    print(f"warning: {message}", file=sys.stderr, flush=True)
+    _print(f"warning: {message}")
 
 
 def _bar() -> Any:
@@ -80,14 +87,15 @@ class Progress:
             rate = (done - self._first) / max(now - self._started, 1e-9)
             left = f", {(self.total - done) / rate:.0f} s left" if rate > 0 else ""
             text = f"{self.label}: {done:,.0f} of {self.total:,.0f} {self.unit}"
-            print(f"{text}  {note}{left}", file=sys.stderr, flush=True)
+            _print(f"{text}  {note}{left}")
 
     def say(self, text: str) -> None:
         """A line that stays."""
         if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False)
+            with contextlib.suppress(OSError):
+                self._live.console.print(text, markup=False, highlight=False)
         else:
-            print(text, file=sys.stderr, flush=True)
+            _print(text)
 
     def __exit__(
         self,
@@ -96,4 +104,5 @@ class Progress:
         traceback: TracebackType | None,
     ) -> None:
         if self._live is not None:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()

@@ -1,27 +1,30 @@
 """The folder of a training run: `config.json`, `metrics.csv`, TensorBoard events, checkpoints."""
 
-import csv
-import io
 import json
+import math
 import os
 import platform
+import reprlib
+import secrets
 import subprocess
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from save_rl.agents import get_agent
 from save_rl.errors import InputError
 from save_rl.report.files import is_empty, write_atomically
+from save_rl.training.events import EventFile
+from save_rl.training.lock import lock_folder
+from save_rl.training.metrics_file import METRICS as METRICS
+from save_rl.training.metrics_file import MetricsFile
+from save_rl.training.progress import warn as print_warning
 from save_rl.training.settings import TrainSettings, named_options
 
-METRICS: tuple[str, ...] = (
-    "time_s", "episodes", "env_steps", "simulator_steps", "updates", "return_mean", "return_min",
-    "return_max", "loss_q", "loss_a", "epsilon", "beta_q", "beta_a", "episode_length",
-    "level", "level_return", "test_return", "restarts", "explored", "changed", "seed",
-)  # fmt: skip
-_NEW_COLUMNS = ("explored", "changed")  # a run that was begun without them goes on without them
 BEST = "best"
 """Folder of the best parameters, where a curriculum is adaptive."""
 # A run may be continued with other values of these.
@@ -49,51 +52,101 @@ def _git_commit() -> str | None:
         return None
 
 
+class WrongType(ValueError):
+    """A value in `config.json` has not the type of its setting."""
+
+    def __init__(self, name: str, value: Any):
+        super().__init__(f"{name} can't be {reprlib.repr(value)}")
+
+
 def settings_from_json(data: dict[str, Any]) -> TrainSettings:
-    """Settings as they stand in `config.json`."""
-    return _from_json(TrainSettings, {**data, "seeds": tuple(data["seeds"])})
+    """Return settings as they stand in `config.json`; only the seeds have to be there."""
+    return _from_json(TrainSettings, {**data, "seeds": data["seeds"]})
 
 
 def _from_json(kind: Any, data: dict[str, Any]) -> Any:
-    """A dataclass, and those inside it; what is not there has its default."""
+    """Return a dataclass and those inside it; what is not there has its default."""
     kinds = get_type_hints(kind)
-    return kind(
-        **{
-            name: _from_json(kinds[name], value) if is_dataclass(kinds[name]) else value
-            for name, value in data.items()
-            if name in kinds
-        }
-    )
+    return kind(**{name: _value(name, kinds[name], x) for name, x in data.items() if name in kinds})
+
+
+def _value(name: str, kind: Any, value: Any) -> Any:
+    """Return a setting, its tuples and dataclasses restored."""
+    if is_dataclass(kind) and isinstance(value, dict):
+        return _from_json(kind, value)
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
+        return tuple(_value(name, get_args(kind)[0], x) for x in value)
+    if not _fits(kind, value):
+        raise WrongType(name, value)
+    return value
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Test whether a plain value has the type of a field."""
+    if get_origin(kind) in (Union, types.UnionType):
+        return any(_fits(one, value) for one in get_args(kind))
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if kind in (int, float):
+        limit = 2**63 if type(value) is int else math.inf
+        return type(value) in (int, kind) and abs(value) < limit  # true and false don't fit
+    return isinstance(value, get_origin(kind) or kind)
+
+
+class Config(NamedTuple):
+    """The part of `config.json` that is read again."""
+
+    settings: TrainSettings
+    run_id: str  # empty for a run from before there were any
+
+
+def read_config(folder: Path, option: str) -> Config:
+    """Return the settings and the id of the run in a folder."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_bytes())
+        run_id = config.get("run_id", "")
+        if not isinstance(run_id, str):
+            raise WrongType("run_id", run_id)
+        return Config(settings_from_json(config["settings"]), run_id)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{option}: '{folder}' holds no run (config.json is missing).") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        why = f"; {error}" if isinstance(error, WrongType) else ""
+        raise InputError(f"{option}: '{path}' can't be read{why}.") from None
 
 
 def read_settings(folder: Path, option: str) -> TrainSettings:
-    """The settings of the run in a folder."""
-    try:
-        return settings_from_json(json.loads((folder / "config.json").read_bytes())["settings"])
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{option}: '{folder}' holds no run (config.json is missing).") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{option}: '{folder / 'config.json'}' can't be read.") from None
+    """Return the settings of the run in a folder."""
+    return read_config(folder, option).settings
 
 
 class RunDirectory:
-    """An open run folder; `metrics.csv` can be cut back to where a checkpoint was made."""
+    """A run folder; `create` and `resume` lock it until `close`."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, warn: Callable[[str], None] = print_warning):
         self.path = path
-        self.checkpoints = path / "checkpoints"
-        self._metrics = path / "metrics.csv"
-        self._columns = METRICS
-        self._events: Any = None
+        self.checkpoints, self.best = path / "checkpoints", path / BEST
+        self.metrics = MetricsFile(path / "metrics.csv", warn)
+        self.run_id = ""
+        self._events = EventFile(path)
+        self._warn = warn
+        self._lock: int | None = None
 
     @classmethod
-    def create(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
-        """A new run; the folder must be absent or empty."""
+    def create(
+        cls, path: Path, settings: TrainSettings, device: str,
+        warn: Callable[[str], None] = print_warning,
+    ) -> "RunDirectory":  # fmt: skip
+        """Begin a run; the folder must be absent or empty."""
         cls.check_new(path)
         path.mkdir(parents=True, exist_ok=True)
-        run = cls(path)
-        run._write_config(settings, device)
-        write_atomically(run._metrics, ",".join(METRICS) + "\n")
+        run = cls(path, warn)
+        with run._locking("--out"):
+            cls.check_new(path)  # another process may have been faster
+            run.run_id = secrets.token_hex(16)
+            run._write_config(settings, device)
+            run.metrics.create()
         return run
 
     @staticmethod
@@ -109,21 +162,26 @@ class RunDirectory:
             raise InputError(f"--out: '{path}' {wrong}; choose another folder.")
 
     @classmethod
-    def resume(cls, path: Path, settings: TrainSettings, device: str) -> "RunDirectory":
-        """An existing run, which must have been started with the same settings."""
+    def resume(
+        cls, path: Path, settings: TrainSettings, device: str,
+        warn: Callable[[str], None] = print_warning,
+    ) -> "RunDirectory":  # fmt: skip
+        """Open an existing run, which must have been started with the same settings."""
         before = cls.check_old(path, settings)
-        run = cls(path)
-        run._find_columns()
-        if before != settings:
-            run._write_config(settings, device)
+        run = cls(path, warn)
+        with run._locking("--resume"):
+            run.run_id = before.run_id
+            run.metrics.check_columns()
+            if before.settings != settings:
+                run._write_config(settings, device)
         return run
 
     @staticmethod
-    def check_old(path: Path, settings: TrainSettings) -> TrainSettings:
+    def check_old(path: Path, settings: TrainSettings) -> Config:
         """Refuse to go on with a run that was started otherwise; returns how it was started."""
-        before = read_settings(path, "--resume")
+        before = read_config(path, "--resume")
         for (option, old), (_, new) in zip(
-            named_options(before), named_options(settings), strict=True
+            named_options(before.settings), named_options(settings), strict=True
         ):
             if option not in _FREE and old != new:
                 raise InputError(
@@ -132,19 +190,19 @@ class RunDirectory:
                 )
         return before
 
-    def _find_columns(self) -> None:
-        if self._metrics.exists():
-            with self._metrics.open() as file:
-                self._columns = tuple(file.readline().rstrip("\n").split(","))
-            before = tuple(name for name in METRICS if name not in _NEW_COLUMNS)
-            if self._columns not in (METRICS, before):
-                raise InputError(
-                    f"--resume: '{self._metrics}' was written by another version of save_rl; "
-                    "choose another --out."
-                )
+    @contextmanager
+    def _locking(self, option: str) -> Iterator[None]:
+        """Lock the folder, and unlock it again if what follows fails."""
+        self._lock = lock_folder(self.path, option, self._warn)
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def _write_config(self, settings: TrainSettings, device: str) -> None:
         config = {
+            "run_id": self.run_id,
             "settings": asdict(settings),
             "agent": asdict(get_agent(settings.agent)),
             "device": device,
@@ -153,52 +211,27 @@ class RunDirectory:
         }
         write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
 
-    @property
-    def best(self) -> Path:
-        return self.path / BEST
-
-    def metrics_size(self) -> int:
-        """Bytes of metrics that are safely on disk."""
-        with self._metrics.open("rb") as file:
-            os.fsync(file.fileno())
-        return self._metrics.stat().st_size
-
     def cut_metrics(self, size: int | None) -> None:
         """Forget the lines after a checkpoint (all of them for None): they will come again."""
-        header = ",".join(self._columns) + "\n"
-        if not self._metrics.exists():  # stopped before its first line
-            write_atomically(self._metrics, header)
-        os.truncate(self._metrics, len(header) if size is None else size)
+        self.metrics.cut(size)
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Append lines to `metrics.csv` and the same numbers to TensorBoard."""
-        text = io.StringIO()
-        csv.DictWriter(text, self._columns, extrasaction="ignore", lineterminator="\n").writerows(
-            rows
-        )
-        with self._metrics.open("a") as file:
-            file.write(text.getvalue())
-            file.flush()
+        self.metrics.append(rows)
         for row in rows:
-            for name, value in row.items():
-                if name not in ("seed", "env_steps") and value != "":
-                    self._writer(row["env_steps"]).add_scalar(
-                        f"{name}/seed{row['seed']}", value, row["env_steps"]
-                    )
+            scalars = {
+                f"{name}/seed{row['seed']}": float(value)
+                for name, value in row.items()
+                if name not in ("seed", "env_steps") and value != ""
+            }
+            self._events.write(scalars, row["env_steps"])
 
     def read_metrics(self) -> list[dict[str, float]]:
-        """The lines of `metrics.csv`, numbers as floats, empty cells left out."""
-        with self._metrics.open() as file:
-            return [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
-
-    def _writer(self, step: int) -> Any:
-        if self._events is None:
-            from tensorboardX import SummaryWriter
-
-            self._events = SummaryWriter(str(self.path), purge_step=step, flush_secs=10)
-        return self._events
+        """Return the lines of `metrics.csv`, numbers as floats, empty cells left out."""
+        return self.metrics.read()
 
     def close(self) -> None:
-        if self._events is not None:
-            self._events.close()
-            self._events = None
+        """Unlock the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
