@@ -1,42 +1,69 @@
-# Two commands do everything on a fresh machine with Python 3.11+ and make:
-#   make demo   trains SAVE on Tightrope for about a minute and draws the curve
-#   make test   lint, types and all tests
+# Two commands do everything on a fresh machine with Python 3.11 to 3.13 and make:
+#   make demo   trains SAVE, Q-learning and PUCT on Tightrope for about a minute and draws the curve
+#   make test   lint, types and the tests, in under five minutes on two cores
+# For people who work on save_rl:
+#   make test-all   every test, the long ones too (about an hour on two cores)
+#   make fuzz       the property tests with fresh random examples
+#   make package    builds wheel and sdist, installs the wheel elsewhere and runs the demo there
+#   make lock       renews constraints.txt, the exact versions that demo and test install
+#   make lowest     the tests with the lowest versions that pyproject.toml allows
+#   make docs       the documentation as a web site
 VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# uv is faster where it is installed; venv and pip do the same.
+UV := $(shell command -v uv 2>/dev/null)
+make_venv = $(if $(UV),uv venv --quiet --python "$$(command -v $(PYTHON))" $(1),$(PYTHON) -m venv $(1))
+install = $(if $(UV),uv pip install --quiet --python $(1)/bin/python,$(1)/bin/python -m pip install -qq)
 
-.PHONY: demo test lint types slow docs clean
+.PHONY: demo test test-all lint pytest slow fuzz package lock lowest docs clean
 
 demo: $(VENV)/.run
 	$(BIN)/save-rl demo --out runs/demo
 
-test: $(VENV)/.dev
+test: lint pytest
+
+test-all: lint pytest slow
+
+lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
-	$(BIN)/pytest -n 2 --dist loadgroup
+
+pytest: $(VENV)/.dev
+	$(PYTEST)
 
 slow: $(VENV)/.dev
-	$(BIN)/pytest -n 2 -m slow
+	$(PYTEST) -m slow
+
+fuzz: $(VENV)/.dev
+	$(PYTEST) -m property --hypothesis-profile fuzz
+
+package: $(VENV)/.dev
+	$(BIN)/pytest tests/test_package.py -m "slow or not slow"
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
-# An environment that is absent, broken or of an earlier pyproject.toml is made anew or brought up
-# to date. uv is used where it is installed, plain venv and pip elsewhere.
-$(VENV)/.run $(VENV)/.dev: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "save-rl needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(BIN)/python -c '' 2>/dev/null || { rm -rf $(VENV); \
-	  if command -v uv >/dev/null 2>&1; then uv venv --quiet --python $(PYTHON) $(VENV); \
-	  else $(PYTHON) -m venv $(VENV); fi; }
+lock: $(VENV)/.dev
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras \
+	  --no-annotate --no-emit-index-url --no-header pyproject.toml -o constraints.txt
+
+lowest: $(VENV)/.dev
+	rm -rf .venv-lowest && $(PYTHON) -m venv .venv-lowest
+	$(BIN)/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e '.[dev]'
+	.venv-lowest/bin/pytest -n 2 --dist loadgroup
+
+# An environment that is absent, broken or older than these files is made anew or brought up to date.
+$(VENV)/.run $(VENV)/.dev: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	  { echo "save-rl needs Python 3.11 to 3.13; set PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || { rm -rf $(VENV); $(call make_venv,$(VENV)); }
 	@echo "installing (a minute or two the first time) ..."
-	@extra=$(if $(filter %.dev,$@),'.[dev]','.'); \
-	if command -v uv >/dev/null 2>&1; then \
-	  uv pip install --quiet --python $(BIN)/python -e $$extra; \
-	else $(BIN)/python -m pip install -qq -e $$extra; fi
+	@$(call install,$(VENV)) -c constraints.txt -e '.$(if $(filter %.dev,$@),[dev],)'
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .cache runs site
+	rm -rf $(VENV) .venv-lowest .cache runs site dist

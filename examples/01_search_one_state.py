@@ -1,12 +1,12 @@
 """Search a single state, with a prior and without.
 
-What one learns here: how to call `save_rl.search.save` and `save_rl.search.uct`, and what a search
-returns. The environment is Tightrope with the dense reward: 100 actions, 95 of them end the
-episode, each of the other 5 pays 0.1 and leads on.
+Shows how to call `save_rl.search.save` and `save_rl.search.uct`, and what a search returns. The
+environment is Tightrope with the dense reward: of 100 actions, 95 end the episode; each of the
+other 5 pays 0.1 and leads to the next state.
 
-SAVE's search starts from a Q-function. Here it is a hunch instead of a trained network: safe
-actions look a little better than fatal ones on average, but noise hides most of that. UCT gets no
-hint, so it tries actions at random.
+SAVE's search starts from a Q-function. Instead of a trained network we use a noisy guess: safe
+actions look slightly better than fatal ones on average. UCT has no prior, so it tries actions at
+random.
 """
 
 import argparse
@@ -20,16 +20,16 @@ from save_rl.types import SearchResult
 
 
 def hunch(env, seed: int):
-    """A Q-function that half knows which actions are safe."""
+    """Return a Q-function with a noisy idea of which actions are safe."""
     noise = np.random.default_rng(seed).standard_normal(env.fatal.shape)
     table = 0.1 * (1 - env.fatal) + 0.1 * noise  # [11 states, 100 actions]
-    # The 11 observations are linearly independent, so a linear function can hold any such table.
+    # The 11 observations are linearly independent, so a linear function can represent any table.
     weights = jnp.linalg.pinv(env.observations) @ table
     return lambda observations: observations @ weights
 
 
 def show(title: str, env, result: SearchResult, prior=None) -> None:
-    """Print the actions that were tried in the first lane, best first."""
+    """Print the actions tried in the first lane, best first."""
     q_values, visits, explored = (np.asarray(x)[0] for x in result[:3])
     tried = np.flatnonzero(explored)
     print(f"\n{title}\naction  prior  Q_MCTS  visits  ends the episode")
@@ -51,7 +51,7 @@ def main() -> None:
 
     env = save_rl.make("tightrope", seed=options.seed, reward="dense", terminal=95)
     q_function = hunch(env, options.seed)
-    # A search works on a batch of lanes: states have a leading axis. One lane is enough here.
+    # Searches are batched over lanes: states have a leading axis. Here it has length 1.
     states = jax.vmap(env.reset)(jax.random.split(jax.random.key(options.seed), 1))
     prior = np.asarray(q_function(jax.vmap(env.observe)(states)))[0]
 

@@ -1,8 +1,8 @@
 """Train SAVE on Tightrope, then test it with more and with less search than it trained with.
 
-What one learns here: `save_rl.train` leaves a run directory, `save_rl.evaluate` reads it and tests
-the newest checkpoint at any budget. Budget 0 acts on the network alone: what it scores is what the
-search has handed over to the network.
+Shows that `save_rl.train` writes a run directory and that `save_rl.evaluate` tests its newest
+checkpoint at any budget. Budget 0 acts greedily on the network, without search: its score shows
+how much of the search has been amortized.
 """
 
 import argparse
@@ -20,7 +20,7 @@ def main() -> None:
     options = parser.parse_args()
     out = options.out or Path(tempfile.mkdtemp(prefix="save_rl-")) / "tightrope"
 
-    # Sparse reward, 95 of 100 actions fatal: the goal alone pays, so luck finds it rarely.
+    # Sparse reward, 95 of 100 actions fatal: only the goal pays, and random play rarely finds it.
     run = save_rl.train(
         "tightrope",
         agent="save",

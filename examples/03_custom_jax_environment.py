@@ -1,8 +1,8 @@
-"""Train SAVE on an environment of one's own.
+"""Train SAVE on your own JAX environment.
 
-What one learns here: what a JAX environment has to provide (`custom_environment.py`, beside this
-file: a state, reset, step, observe, an action mask, a time limit), and that the loops take it by
-its address, 'module:factory'. The module must be importable; for a script, its own folder is.
+Shows what a JAX environment has to provide (see `custom_environment.py` in this folder: a state,
+reset, step, observe, an action mask, a time limit) and how to train on it by its address,
+'module:factory'. The module must be importable; modules in the script's own folder are.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 """Train SAVE on a Gymnasium environment, by its id.
 
-What one learns here: `gym/ID` names any Gymnasium environment with numbered actions that can be
-copied, `env_options` are the arguments of `gymnasium.make`, and `from_gymnasium` gives the same
-simulator to play with by hand: states are values, and any of them can be stepped from twice.
+Shows that `gym/ID` names any Gymnasium environment that has discrete actions and can be copied,
+that `env_options` are the arguments of `gymnasium.make`, and that `from_gymnasium` returns the
+simulator itself: states are values, and you can step from the same state twice.
 
-FrozenLake without slipping: 4 x 4 cells, 4 of them holes, only the far corner pays. Random play
-gets there in one episode of a hundred.
+FrozenLake, not slippery: 4 x 4 cells, 4 of them holes; only the far corner pays. Random play
+reaches it in about one of a hundred episodes.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> None:
         env_options=OPTIONS,
         lanes=16,
         learning_rate=1e-3,
-        discount=0.9,  # one reward, a few steps away
+        discount=0.9,  # the only reward is a few steps away
         epsilon_episodes=300,  # of about a thousand
         out=out,
     )

@@ -1,12 +1,12 @@
-"""Train SAVE on a puzzle of one's own, written in plain Python.
+"""Train SAVE on your own simulator, a puzzle written in plain Python.
 
-What one learns here: what a simulator has to provide (`SlidingTiles`, below), that `save_rl.check`
-tells whether it keeps its promises, and that `save_rl.train` takes the class itself. Worker
-processes import this file again to simulate, hence the guard at its end.
+Shows what a simulator has to provide (`SlidingTiles` below), that `save_rl.check` tests whether
+it meets the contract, and that `save_rl.train` accepts the class itself. Worker processes import
+this file again, hence the `__main__` guard at the end.
 
 Five tiles and a hole on 2 x 3 cells. A move slides a neighbour of the hole into it; moves from
-beyond the border are masked. Solving the puzzle pays 1 and ends the episode; after 50 moves it is
-cut off.
+beyond the border are masked. Solving the puzzle pays 1 and ends the episode, which is truncated
+after 50 moves.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def main() -> None:
     if not report.ok:
         raise SystemExit(1)
 
-    address = f"{Path(__file__).stem}:SlidingTiles"  # what the class is called on a command line
+    address = f"{Path(__file__).stem}:SlidingTiles"  # its name on the command line
     (random,) = save_rl.evaluate(
         address, agent="random", episodes=options.tests, out=folder / "random.csv"
     )

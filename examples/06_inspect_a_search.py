@@ -1,11 +1,12 @@
-"""Look into one search: what it made of its prior, and the tree that it grew.
+"""Inspect one search: how it changed its prior, and the tree it built.
 
-What one learns here: a search takes states of a Python simulator as a list, `draw.root_table` puts
-prior, Q_MCTS and visits side by side, and `draw.save_tree` draws the whole tree as an SVG.
+Shows that a search takes the states of a Python simulator as a list, that `draw.root_table`
+prints prior, Q_MCTS and visits side by side, and that `draw.save_tree` draws the whole tree as an
+SVG.
 
-The simulator is Gymnasium's FrozenLake: 4 x 4 cells, holes end the episode with 0, the far corner
-pays 1. The prior is written by hand: it knows the way to the corner, but nothing of the holes. The
-search starts in a cell with a hole to its right, where the prior likes right as much as down.
+The simulator is Gymnasium's FrozenLake: 4 x 4 cells; holes end the episode with 0, the far corner
+pays 1. The hand-written prior knows the way to the corner but not the holes. The search starts in
+a cell with a hole to its right, where the prior rates right and down the same.
 """
 
 import argparse
@@ -24,7 +25,7 @@ MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
 
 
 def guess(cell: int, action: int) -> float:
-    """What an action would be worth on a lake without holes."""
+    """Return the value of an action on a lake without holes."""
     down, right = MOVES[action]
     row = min(max(cell // SIZE + down, 0), SIZE - 1)
     column = min(max(cell % SIZE + right, 0), SIZE - 1)
@@ -35,7 +36,7 @@ TABLE = np.array([[guess(cell, a) for a in range(len(MOVES))] for cell in range(
 
 
 def q_function(observations: np.ndarray) -> np.ndarray:
-    """Qθ `[B, 4]` of observations `[B, 16]`: the cell, one-hot."""
+    """Return Qθ `[B, 4]` for observations `[B, 16]`, the cell as one-hot."""
     return TABLE[observations.argmax(-1)]
 
 

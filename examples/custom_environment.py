@@ -1,9 +1,9 @@
-"""Thin ice: a small environment of one's own, for `03_custom_jax_environment.py`.
+"""Thin ice: a small custom environment for `03_custom_jax_environment.py`.
 
-A walker on a 6 x 6 pond wants to reach the bottom right corner. Moves are right, down, left and up;
-those that would leave the pond are masked. Some cells are holes: stepping on one ends the episode
-with 0. The corner pays 1. An episode starts somewhere on a way that is known to be free, and is cut
-off after 30 steps.
+A walker on a 6 x 6 pond has to reach the bottom right corner. The moves are right, down, left and
+up; those that would leave the pond are masked. Some cells are holes: stepping on one ends the
+episode with reward 0. The corner pays 1. An episode starts on a path that is known to be free of
+holes, and is truncated after 30 steps.
 """
 
 from typing import Any, NamedTuple

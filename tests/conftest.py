@@ -1,4 +1,4 @@
-"""Shared set-up: a compilation cache on disk, CPU only, shapes checked, no time limits."""
+"""Shared set-up: a compilation cache on disk, CPU only, shapes checked, no luck, no time limits."""
 
 import os
 from importlib.metadata import version
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import hypothesis
 import jaxtyping
+import pytest
 
 CACHE = Path(__file__).parents[1] / ".cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
@@ -18,18 +19,22 @@ if version("jaxlib").startswith("0.10."):
     XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false"
 os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 
-# Where shapes stand in annotations, they are checked at run time, in tests alone.
+# Shapes in annotations are checked at run time, in tests only.
 jaxtyping.install_import_hook(
     ["save_rl.learning.losses", "save_rl.networks.mlp"], "beartype.beartype"
 )
 
-# Speed is measured in `save-rl bench`, never in a test.
-hypothesis.settings.register_profile(
-    "default", deadline=None, max_examples=100, derandomize=bool(os.environ.get("CI"))
-)
+# The same inputs in every run; `make fuzz` draws fresh ones. Speed is measured in `save-rl bench`,
+# never in a test.
+hypothesis.settings.register_profile("default", deadline=None, max_examples=100, derandomize=True)
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile("default")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Begin with what takes longest in one worker, so that the other never waits for it."""
+    """Mark property tests, and begin with what takes longest in one worker."""
+    for item in items:
+        if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.property)
     items.sort(key=lambda item: "test_resume" not in item.nodeid)

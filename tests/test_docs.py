@@ -132,7 +132,7 @@ def test_an_experiment_says_where_its_results_are_or_that_there_are_none(experim
 def test_an_experiment_reports_every_claim_with_its_verdict(experiment):
     rows = table_rows(DOCS / "experiments" / f"{experiment}.md")
     claims = json.loads((ROOT / "results" / experiment / "claims.json").read_text())
-    words = {True: "yes", False: "no", None: "not told"}
+    words = {True: "yes", False: "no", None: "can't tell"}
     assert {c["id"]: rows[c["id"]][-1] for c in claims} == {
         c["id"]: words[c["holds"]] for c in claims
     }

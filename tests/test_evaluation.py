@@ -111,7 +111,7 @@ def test_seeds_have_episodes_of_their_own(tested):
     assert not np.array_equal(tested[0].returns[0], tested[0].returns[1])
 
 
-@pytest.mark.parametrize("agent", ["save", "save-no-amortization", "q-learning"])
+@pytest.mark.parametrize("agent", ["save", "q-learning"])
 def test_agents_that_act_on_q_search_alike(agent):
     arguments = {"episodes": 20, "budget": 5, "c": 0.1, "discount": 1.0}
     network = eqx.tree_at(lambda n: n.head, TableNetwork(3, 3), Q)
@@ -120,7 +120,7 @@ def test_agents_that_act_on_q_search_alike(agent):
     assert set(np.asarray(steps).tolist()) == {1, 2}
 
 
-@pytest.mark.parametrize("episodes", [1, 255, 256, 257, 300, 512])
+@pytest.mark.parametrize("episodes", [1, 256, 257])
 def test_as_many_episodes_as_asked_for(episodes):
     (result,) = evaluate_program(program(), table(), (0,), episodes)
     assert result.returns.shape == result.steps.shape == (1, episodes)

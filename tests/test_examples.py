@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -17,7 +18,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCS = EXAMPLES.with_name("docs")
 
 
-def run(tmp_path: Path, name: str, *arguments: str) -> str:
+def run_as_script(tmp_path: Path, name: str, *arguments: str) -> str:
     """Standard output of an example, run in an empty folder; temporary files stay there too."""
     source = str(EXAMPLES.parent / "src")
     path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
@@ -33,6 +34,21 @@ def run(tmp_path: Path, name: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """The same in this process, which has imported and compiled most of it already."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        importlib.import_module(name.removesuffix(".py")).main()
+        return capsys.readouterr().out
+
+    return run
+
+
 def rewards_by_budget(output: str) -> dict[int, float]:
     """Mean test reward by budget, as examples print it."""
     found = re.findall(r"^budget +(\d+): mean test reward (\S+?),?(?: |$)", output, re.MULTILINE)
@@ -46,8 +62,8 @@ def test_every_numbered_example_is_run_here():
     assert {name for name in names if f'"{name}"' not in source} == set()
 
 
-def test_one_state_is_searched_with_and_without_a_prior(tmp_path):
-    output = run(tmp_path, "01_search_one_state.py", "--budget", "10")
+def test_one_state_is_searched_with_and_without_a_prior(run):
+    output = run("01_search_one_state.py", "--budget", "10")
     tables = re.split(r"^(?:SAVE|UCT), 10 simulations$", output, flags=re.MULTILINE)[1:]
     assert len(tables) == 2
     row = re.compile(r"^ *(\d+) +(\S+) +(-?\d+\.\d+) +(\d+) +(yes|no)$", re.MULTILINE)
@@ -65,17 +81,17 @@ def test_one_state_is_searched_with_and_without_a_prior(tmp_path):
     assert {prior for _, prior, *_ in uct} == {"–"}
 
 
-def test_tightrope_is_trained_and_tested_at_three_budgets(tmp_path):
+def test_tightrope_is_trained_and_tested_at_three_budgets(run, tmp_path):
     arguments = ("--episodes", "3000", "--tests", "100", "--out", "run")
-    output = run(tmp_path, "02_train_tightrope.py", *arguments)
+    output = run("02_train_tightrope.py", *arguments)
     rewards = rewards_by_budget(output)
     assert set(rewards) == {0, 5, 10}
     assert rewards[10] > 0.1  # a random walk gets about 0.005
     assert (tmp_path / "run" / "evaluation.csv").exists()
 
 
-def test_an_environment_of_ones_own_is_trained_by_its_address(tmp_path):
-    output = run(tmp_path, "03_custom_jax_environment.py", "--episodes", "100", "--tests", "20")
+def test_an_environment_of_ones_own_is_trained_by_its_address(run):
+    output = run("03_custom_jax_environment.py", "--episodes", "100", "--tests", "20")
     pond = re.findall(r"^  ([.o](?: [.o]){5})$", output, re.MULTILINE)
     assert len(pond) == 6
     rewards = rewards_by_budget(output)
@@ -85,8 +101,8 @@ def test_an_environment_of_ones_own_is_trained_by_its_address(tmp_path):
     assert all(1 <= float(length) <= 30 for length in lengths)
 
 
-def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(tmp_path):
-    output = run(tmp_path, "04_gymnasium_environment.py", "--steps", "300", "--tests", "4")
+def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(run):
+    output = run("04_gymnasium_environment.py", "--steps", "300", "--tests", "4")
     assert "right leads from cell 0 to cell 1\ndown leads from cell 0 to cell 4\n" in output
     assert "nothing is wrong with it" in output
     rewards = rewards_by_budget(output)
@@ -95,7 +111,7 @@ def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(tmp_path
 
 
 def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(tmp_path):
-    output = run(tmp_path, "05_own_simulator.py", "--steps", "800", "--tests", "32")
+    output = run_as_script(tmp_path, "05_own_simulator.py", "--steps", "800", "--tests", "32")
     assert "Nothing is wrong with this simulator." in output
     rewards = rewards_by_budget(output)
     assert set(rewards) == {0, 10, 30}
@@ -103,8 +119,8 @@ def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(tmp_path):
     assert float(random) < rewards[30]  # a little training and much search do better
 
 
-def test_a_search_is_shown_as_a_table_and_a_tree(tmp_path):
-    output = run(tmp_path, "06_inspect_a_search.py", "--out", "tree.svg")
+def test_a_search_is_shown_as_a_table_and_a_tree(run, tmp_path):
+    output = run("06_inspect_a_search.py", "--out", "tree.svg")
     row = re.compile(r"^(\w+) +(\d\.\d+) +(\d\.\d+) +(\d+)$", re.MULTILINE)
     rows = {name: (float(p), float(q), int(n)) for name, p, q, n in row.findall(output)}
     assert sum(visits for *_, visits in rows.values()) == 16

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from save_rl.envs.check import check
     from save_rl.evaluation import evaluate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["check", "evaluate", "make", "search", "train"]
 
 _HOMES = {

@@ -9,10 +9,10 @@ from save_rl.errors import RunError
 
 
 def test_a_small_run_has_every_figure(monkeypatch):
-    monkeypatch.setattr(atari, "GAMES", ("ms_pacman", "crazy_climber"))
+    monkeypatch.setattr(atari, "GAMES", ("ms_pacman",))
     report = atari.bench_atari(repeats=1)
     print_bench(report, as_json=False)  # a table can be made of it
-    assert [case["game"] for case in report["cases"]] == ["ms_pacman", "crazy_climber"]
+    assert [case["game"] for case in report["cases"]] == ["ms_pacman"]
     for case in report["cases"]:
         assert set(case["simulations_per_second"]) == {"lanes", "step", "bare loop"}
         assert min(case["simulations_per_second"].values()) > 0

@@ -247,6 +247,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 def test_a_tiny_reproduction_trains_for_real(tmp_path, capsys):
     out = tmp_path / "out"
     main(shlex.split(f"{TINY} --out {out}"))

@@ -212,7 +212,10 @@ def start_parent(out):
     return parent, [seen(out, name)["pid"] for name in "ab"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_a_stop_lets_runs_save_themselves(number, code, said, plan, tmp_path):
     out = tmp_path / "out"
     plan(a="stop", b="stop")

@@ -30,9 +30,9 @@ sizes = pytest.mark.parametrize(
     [
         (2, 2, 3, False),
         (5, 1, 1, True),
-        (7, 7, 2, True),
-        (9, 9, 2, False),
         (9, 4, 3, True),
+        pytest.param(7, 7, 2, True, marks=pytest.mark.slow),
+        pytest.param(9, 9, 2, False, marks=pytest.mark.slow),
     ],
 )
 
@@ -161,7 +161,7 @@ def test_what_padding_holds_never_matters():
         assert_close(other_value, value)
 
 
-@pytest.mark.parametrize("padded", [6, 7])
+@pytest.mark.parametrize("padded", [6, pytest.param(7, marks=pytest.mark.slow)])
 def test_more_padding_changes_nothing(padded):
     network = make_network(12, 4, value_head=True)
     observation = make_observation(np.random.default_rng(4), first_nodes([6, 2, 5], 12))
@@ -273,9 +273,18 @@ def test_other_observations_are_not_trimmed():
         assert networks.trim(observation)[0] is observation
 
 
-@pytest.mark.parametrize("senders", [7, 18])
-@pytest.mark.parametrize(("most", "size"), [(8, 8), (9, 12), (17, 18)])
-def test_trimmed_observations_give_the_same_numbers(senders, most, size):
+@pytest.mark.parametrize(
+    ("most", "size", "senders"),
+    [
+        (8, 8, 7),
+        (9, 12, 18),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [(8, 8, 18), (9, 12, 7), (17, 18, 7), (17, 18, 18)]
+        ),
+    ],
+)
+def test_trimmed_observations_give_the_same_numbers(most, size, senders):
     network = make_network(18, senders, value_head=True)
     used = first_nodes([most, 2], 18)
     observation = make_observation(np.random.default_rng(6), used)

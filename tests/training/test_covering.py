@@ -1,8 +1,9 @@
-"""SAVE with a graph network learns to build: a few minutes on two cores, and longer runs."""
+"""SAVE with a graph network learns to build on a task of the Construction suite."""
 
 import csv
 
 import numpy as np
+import pytest
 
 import save_rl
 from save_rl.players import make_player, play
@@ -19,6 +20,21 @@ def random_returns(env, episodes):
     return np.array([play(env, player, seed).total for seed in range(episodes)])
 
 
+def test_a_few_steps_on_covering_are_trained_and_tested(tmp_path):
+    out, few = tmp_path / "run", LEVEL_0 | {"steps": 24, "lanes": 8, "min_replay": 8, "chunk": 3}
+    run = save_rl.train(**few, out=out, progress=False, workers=0)
+    assert (run.metrics[-1]["env_steps"], run.metrics[-1]["updates"]) == (
+        24,
+        4,
+    )  # none in the first
+    assert run.metrics[-1]["level"] == 0
+    assert run.metrics[-1]["loss_q"] > 0
+    (tested,) = save_rl.evaluate(out, (2,), 2, workers=0)
+    assert tested.returns.shape == (1, 2)
+    assert np.all(tested.returns >= 0)
+
+
+@pytest.mark.slow
 def test_a_short_run_on_covering_gets_better_than_its_start_and_than_chance(tmp_path):
     out = tmp_path / "run"
     save_rl.train(**LEVEL_0, out=out, progress=False)

@@ -230,7 +230,7 @@ def test_a_seed_that_had_its_episodes_rests_while_others_go_on():
     assert states[-1].steps.tolist() == [2, 8]
 
 
-@pytest.mark.parametrize("agent", ["save", "puct"])
+@pytest.mark.parametrize("agent", ["save", pytest.param("puct", marks=pytest.mark.slow)])
 def test_a_seed_does_not_depend_on_the_seeds_beside_it(agent):
     first, second = (
         history(program(agent, [maze(seed) for seed in seeds], seeds=seeds), 6)[-1]
@@ -271,7 +271,9 @@ def test_statistics_are_forgotten_and_nothing_else(save_by_six):
     assert (stats.return_min, stats.return_max) == (np.inf, -np.inf)
 
 
-@pytest.mark.parametrize("agent", ["save", "q-learning", "puct"])
+@pytest.mark.parametrize(
+    "agent", ["save", "q-learning", pytest.param("puct", marks=pytest.mark.slow)]
+)
 def test_masked_actions_are_neither_executed_nor_stored(agent):
     env = maze(3, ends=0.2, kind=MaskedMaze)
     made = program(agent, [env], chunk=50, replay=50 * LANES)
@@ -337,7 +339,15 @@ def literal_loss(name, network, target_network, batch, returns, finished, betas,
     return betas[0] * loss_q + betas[1] * loss_a, (loss_q, loss_a)
 
 
-@pytest.mark.parametrize(("name", "tau"), [*((name, 1.0) for name in BETAS), ("save", 0.4)])
+# One of each loss; the others share their programs' parts, and the host loop's test has them all.
+ONE_OF_EACH = [("save", 0.4), ("save-l2", 1.0), ("q-learning", 1.0), ("puct", 1.0)]
+OTHERS = [(name, 1.0) for name in BETAS if (name, 1.0) not in ONE_OF_EACH]
+
+
+@pytest.mark.parametrize(
+    ("name", "tau"),
+    [*ONE_OF_EACH, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)],
+)
 def test_an_update_is_a_step_of_adam_on_the_loss(name, tau):
     env = maze(2, kind=MaskedMaze)
     made = program(name, [env], batch=16, target_period=2, temperature=tau)

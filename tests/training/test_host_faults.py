@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import pytest
 
 from save_rl.envs.pool import Source
 from save_rl.training import host
@@ -123,6 +124,7 @@ def test_workers_killed_in_a_search_and_between_requests_cost_their_episodes_alo
     assert run.restarts()[-1] == 2
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_during_checkpoints_cost_their_episodes_alone(tmp_path):
     run = Run(tmp_path, "--lanes", "8", "--workers", "2", "--episodes", "100")
     run.start()
@@ -193,6 +195,7 @@ def test_a_simulator_that_always_raises_stops_the_run_with_its_traceback(tmp_pat
     assert run.workers() == []
 
 
+@pytest.mark.slow  # the pool's own tests have a worker that hangs
 def test_a_simulator_that_hangs_costs_its_episodes_alone(tmp_path):
     run = Run(tmp_path, "--lanes", "8", "--workers", "2", "--episodes", "30", "--step-timeout", "1")
     run.start()
@@ -213,6 +216,7 @@ def test_a_time_limit_without_workers_is_refused_in_a_sentence(tmp_path, capsys)
     assert not run.out.exists()
 
 
+@pytest.mark.slow  # test_host.py resumes in one process, test_resume.py kills
 def test_a_run_stopped_in_every_way_equals_one_left_alone(tmp_path):
     settings = ["--lanes", "8", "--seed", "3", "5", "--episodes", "70", "--test-episodes", "2",
                 "--test-budget", "1"]  # fmt: skip

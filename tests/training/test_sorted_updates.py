@@ -58,7 +58,9 @@ def replayed(program):
     return seed
 
 
-@pytest.mark.parametrize("program", ["save", "puct"], indirect=True)
+@pytest.mark.parametrize(
+    "program", ["save", pytest.param("puct", marks=pytest.mark.slow)], indirect=True
+)
 def test_parts_of_a_sorted_batch_add_up_to_the_batch(program):
     seed, actions = replayed(program), program.pool.layout.num_actions
     slots = np.random.default_rng(1).integers(TRANSITIONS, size=(2, 8))

@@ -121,7 +121,7 @@ def walks(number):
     return of_walks
 
 
-@walks(80)
+@walks(20)
 def test_random_actions(task, data, seed, masked, elsewhere):
     check_walk(task, data, seed, masked, elsewhere)
 
