@@ -20,7 +20,7 @@ class State(NamedTuple):
     """One walker; the loops add the leading axis of lanes."""
 
     cell: Any  # [2] row and column
-    steps: Any  # [] how many steps it has made
+    steps: Any  # [] steps so far
 
 
 class ThinIce(NamedTuple):
@@ -30,7 +30,7 @@ class ThinIce(NamedTuple):
     way: Any  # [11, 2] cells without holes, from the top left to the bottom right
 
     num_actions = len(MOVES)
-    max_steps = LIMIT  # lets tests stop waiting; without it they allow 1000 steps
+    max_steps = LIMIT  # longest test episode; default 1000
 
     def reset(self, key: Any) -> State:
         start = jax.random.randint(key, (), 0, len(self.way) - 1)
