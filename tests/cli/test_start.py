@@ -13,8 +13,9 @@ import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests ignore it
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == sys.argv[1]:
+        if name == wanted:
             os.kill(os.getpid(), signal.SIGINT)
+wanted = sys.argv[1]
 sys.meta_path.insert(0, Finder())
 sys.argv = ["save-rl", *sys.argv[2:]]
 from save_rl.cli import main
