@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.errors import InputError, RunError, require, unknown_name
+from save_rl.errors import InputError, Interrupted, RunError, require, unknown_name
 from save_rl.types import SearchResult, Simulator, State
 
 LONGEST = 100_000  # steps of an episode that is played here
@@ -73,7 +73,7 @@ def play(sim: Simulator, player: Player, seed: int) -> Episode:
     """
     try:
         return _play(sim, player, seed)
-    except (InputError, RunError):
+    except (InputError, RunError, Interrupted):
         raise
     except (Exception, SystemExit) as error:
         raise RunError(

@@ -201,6 +201,75 @@ NUMBERS = {
     "bench train --seeds 0": "--seeds: (0,) is not possible; it must be at least 1 each.",
 }
 
+DIGITS = "99999999999999999999"
+NOT_FINITE = {
+    f"{command} {option} {value}": (
+        f"{option}: {value} is not possible; it must be a finite number."
+    )
+    for command, option in (
+        ("train", "--step-timeout"),
+        ("train", "--checkpoint-seconds"),
+        ("train", "--learning-rate"),
+        ("train", "--c"),
+        ("train", "--beta-q"),
+        ("train", "--epsilon-episodes"),
+        ("train", "--r2d2.replay.samples-per-insert"),
+        ("train", "--r2d2.network.clip"),
+        ("evaluate nowhere", "--step-timeout"),
+        ("check tightrope", "--seconds"),
+        ("bench train", "--seconds"),
+        ("reproduce tightrope-tabular", "--terminal"),
+        ("reproduce marble-run", "--costs"),
+        ("reproduce atari", "--frames"),
+    )
+    for value in ("nan", "inf")
+}
+TOO_LARGE = {
+    f"{command} {option} {value}": (
+        f"{option}: {value} is not possible; it must be at most {most}."
+    )
+    for command, option, value, most in (
+        ("train", "--seed", DIGITS, 2147483647),
+        ("evaluate nowhere", "--seed", DIGITS, 2147483647),
+        ("watch covering --out x.gif", "--seed", "2147483648", 2147483647),
+        ("check tightrope", "--seed", DIGITS, 2147483647),
+        ("envs covering --scenes x.png", "--seed", DIGITS, 2147483647),
+        ("demo", "--episodes", "2147483648", 2147483647),
+        ("train", "--replay", "9223372036854775807", 2147483647),
+        ("train", "--steps", "2147483648", 2147483647),
+        ("train", "--budget", "2147483647", 1000000),
+        ("train", "--chunk", "2147483647", 100000),
+        ("train", "--workers", "2147483647", 1024),
+        ("train", "--step-timeout", "1e+300", 1000000),
+        ("evaluate nowhere", "--budgets", "2147483647", 1000000),
+        ("watch covering --out x.gif", "--budget", "2147483647", 1000000),
+        ("reproduce tightrope-tabular", "--seeds", "2147483647", 10000),
+        ("reproduce marble-run", "--jobs", "2147483647", 1024),
+        ("bench atari", "--workers", "2147483647", 1024),
+        ("bench train", "--seeds", "2147483647", 10000),
+    )
+}
+NUMBERS |= {
+    **NOT_FINITE,
+    **TOO_LARGE,
+    "train --min-replay -1": "--min-replay: -1 is not possible; it must be 0 or more.",
+    "train --checkpoint-seconds -1": (
+        "--checkpoint-seconds: -1.0 is not possible; it must be 0 (after every chunk) or more."
+    ),
+    "train --env-options terminal=NaN": (
+        "--env-options: 'terminal=NaN' is not possible; numbers must be finite."
+    ),
+    "train --env-options terminal=1e999": (
+        "--env-options: 'terminal=1e999' is not possible; numbers must be finite."
+    ),
+    "train --env-options terminal=[1]": (
+        "--terminal: [1] is not possible; it must be a percentage from 0 to 100."
+    ),
+    "bench train --lanes 0": "--lanes: 0 is not possible; it must be at least 1.",
+    "bench train --workers -2": "--workers: -2 is not possible; it must be -1 or more.",
+    "bench atari --workers 0": "--workers: 0 is not possible; it must be at least 1.",
+}
+
 RECURRENT = "train atari/MsPacman --agent r2d2"
 RECURRENT_AGENTS = {
     "train atari/MsPacman": (

@@ -1,5 +1,6 @@
 """The command line. It imports what a command needs when the command runs, and not before."""
 
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -89,6 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; the entry point of `save-rl`."""
     try:
         arguments = list(sys.argv[1:] if arguments is None else arguments)
+        for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         if arguments and arguments[0] in ("-h", "--help"):
             _print_help()
             raise SystemExit(0)
