@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from save_rl.envs.worker import allowed_actions
 from save_rl.errors import InputError, Interrupted, RunError, require, unknown_name
 from save_rl.types import SearchResult, Simulator, State
 
@@ -100,8 +101,9 @@ def _play(sim: Simulator, player: Player, seed: int) -> Episode:
 
 
 def _valid_actions(sim: Simulator, state: State) -> np.ndarray:
-    mask = getattr(sim, "action_mask", None)
-    return np.flatnonzero(mask(state)) if mask else np.arange(sim.num_actions)
+    if not hasattr(sim, "action_mask"):
+        return np.arange(sim.num_actions)
+    return np.flatnonzero(allowed_actions(sim, state, sim.num_actions))
 
 
 def make_move(sim: Simulator, state: State, action: Any, remark: str = "") -> Move:
