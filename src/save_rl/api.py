@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from save_rl.errors import InputError, require
+from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.training.cluster.settings import ClusterSettings
-from save_rl.training.settings import TrainSettings, named_options
+from save_rl.training.settings import TrainSettings, check_kinds, named_options
 
 if TYPE_CHECKING:
     from save_rl.training.loop import TrainResult
@@ -46,6 +47,11 @@ def run_training(
     **options: Any,
 ) -> "TrainResult":
     """Train here, or on the cluster at this address."""
+    check_kinds(cluster_settings, "--cluster.")
+    require_numbers(named_options(cluster_settings, "--cluster."))
+    require_numbers((f"--{name.replace('_', '-')}", value) for name, value in options.items())
+    seconds = options.get("checkpoint_seconds", 0.0)
+    require(seconds >= 0, "--checkpoint-seconds", seconds, "0 (after every chunk) or more")
     if cluster is not None:
         from save_rl.training.cluster.run import train_on_cluster
 
@@ -81,7 +87,11 @@ def train(
     cluster: the address of a Ray cluster to train on, or `"auto"`, as `cluster_settings` say. This
     process then leaves GPUs to the learner, and uses JAX on the CPU alone.
     """
-    seeds = (seed,) if isinstance(seed, int) else tuple(seed)
+    seeds = tuple(seed) if isinstance(seed, tuple | list | range) else (seed,)
+    known = [one.name for one in fields(TrainSettings)]
+    for name in settings:
+        if name not in known:
+            raise unknown_name("setting", name, known, "train")
     full = TrainSettings(env=env_name(env), agent=agent, seeds=seeds, **settings)
     full.check()
     return run_training(

@@ -2,11 +2,13 @@
 
 Numba's own cache looks at the file of the outermost function alone, so a kernel would keep running
 an old version of what it calls from another file. Here the cache folder is named after the sources
-of all of them.
+of all of them. A damaged file in it is compiled anew: every file carries a checksum.
 """
 
+import contextlib
 import hashlib
 import os
+import pickle
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +17,7 @@ from typing import Any
 
 import numba
 from numba.core import config
+from numba.core.caching import IndexDataCacheFile
 
 _config: Any = config
 _PACKAGE = Path(__file__).parent
@@ -41,12 +44,52 @@ def _cache_dir() -> str | None:
         return None
 
 
+class _Checked(IndexDataCacheFile):
+    """Files of a kernel in the cache, with a checksum behind each: a damaged one does not count.
+
+    A disk that is full, or files of another user, cost time and nothing else.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):
+            super().save(key, data)
+
+    def _dump(self, obj: Any) -> bytes:
+        data = super()._dump(obj)
+        return data + hashlib.sha256(data).digest()  # `pickle` ignores what follows its end
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            return super()._load_index()
+        except Exception:  # `pickle` raises anything
+            with contextlib.suppress(OSError):
+                os.unlink(self._index_path)
+            return {}
+
+    def _load_data(self, name: str) -> Any:
+        data = Path(self._data_path(name)).read_bytes()
+        if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
+            return None
+        return pickle.loads(data)
+
+
+_DIGEST = hashlib.sha256().digest_size
+
+
 def njit(function: Callable[..., Any]) -> Any:
     """Compile a kernel: cached on disk, without the interpreter's lock, division as in NumPy."""
     folder = _cache_dir()
     before = _config.CACHE_DIR
     _config.CACHE_DIR = folder or before
     try:
-        return numba.njit(cache=folder is not None, nogil=True, error_model="numpy")(function)
+        kernel: Any = numba.njit(cache=folder is not None, nogil=True, error_model="numpy")(
+            function
+        )
     finally:
         _config.CACHE_DIR = before
+    if folder is not None:
+        plain = kernel._cache._cache_file
+        kernel._cache._cache_file = _Checked(
+            plain._cache_path, plain._index_name.removesuffix(".nbi"), plain._source_stamp
+        )
+    return kernel

@@ -1,6 +1,6 @@
 """Errors that are answered with one sentence instead of a traceback."""
 
-import difflib
+import math
 from collections.abc import Iterable
 
 
@@ -26,6 +26,8 @@ class Interrupted(Exception):  # not an error: the user asked
 
 def unknown_name(what: str, name: str, known: Iterable[str], option: str) -> InputError:
     """An error that names the option, the value, what is allowed and the nearest valid name."""
+    import difflib
+
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -36,3 +38,32 @@ def require(condition: bool, option: str, value: object, allowed: str) -> None:
     """Refuse a setting, in a sentence that names the option, the value and what is allowed."""
     if not condition:
         raise InputError(f"{option}: {value} is not possible; it must be {allowed}.")
+
+
+MOST = 2**31 - 1
+"""Largest whole number that an option takes: compiled programs count in 32 bits."""
+# Options that take less, wherever they appear. Larger values would start work without end, or
+# more processes or memory than any machine has.
+_LARGEST = {
+    "--budget": 10**6, "--budgets": 10**6, "--test-budget": 10**6, "--uct-budget": 10**6,
+    "--workers": 1024, "--jobs": 1024, "--seeds": 10**4, "--chunk": 10**5, "--replay-ratio": 10**4,
+    "--test-episodes": 10**6, "--score-episodes": 10**6, "--lanes": 10**6, "--batch": 10**6,
+    "--step-timeout": 10**6, "--frames": 10**13, "--r2d2.replay.batch": 10**5,
+    "--r2d2.replay.samples-per-insert": 10**4, "--r2d2.replay.threads": 1024,
+    "--r2d2.replay.capacity-bytes": 2**50, "--r2d2.sequences.burn-in": 10**5,
+    "--r2d2.sequences.train": 10**5, "--r2d2.sequences.n": 10**5, "--cluster.actors": 10**5,
+}  # fmt: skip
+
+
+def require_numbers(options: Iterable[tuple[str, object]]) -> None:
+    """Refuse a number that is not finite, or that nothing could work with, among named options."""
+    for option, value in options:
+        for number in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                continue
+            largest = _LARGEST.get(option, MOST)
+            if isinstance(number, float):
+                require(math.isfinite(number), option, number, "a finite number")
+                largest = _LARGEST.get(option, 1e30)
+            require(number <= largest, option, number, f"at most {largest}")
+            require(number >= -largest, option, number, f"at least {-largest}")

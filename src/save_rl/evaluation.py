@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
-from save_rl.envs import ENVIRONMENTS, make, make_simulator, runs_on_host
-from save_rl.errors import InputError, require
+from save_rl.envs import ENVIRONMENTS, make, make_simulator, require_trust, runs_on_host
+from save_rl.errors import InputError, require, require_numbers
 from save_rl.players import Move, Player, RootValues, best_tried, make_move, make_player
 from save_rl.players import play as play_episode
 from save_rl.report.files import write_atomically
@@ -128,16 +128,30 @@ def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
     return float(returns.mean()), float(returns.std() / np.sqrt(returns.size))
 
 
+def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
+    """Read the settings of the run in a folder, and refuse those that can't be right.
+
+    Refuses also an environment whose code nobody has allowed to run; see `evaluate`.
+    """
+    settings = read_settings(folder, option)
+    try:
+        settings.check()
+    except InputError as error:
+        raise InputError(f"{option}: '{folder / 'config.json'}' makes no sense: {error}") from error
+    require_trust(settings.env, folder, trust, option)
+    return settings
+
+
 def _load_run(
     folder: Path, target: Any, lanes: int, workers: int, step_timeout: float = 0.0,
-    plays: Agent | None = None, options: dict[str, Any] | None = None,
+    plays: Agent | None = None, options: dict[str, Any] | None = None, trust: bool = False,
 ) -> tuple[Program, Any]:  # fmt: skip
     """The program of a run and its parameters, by seed: the best ones where they were kept.
 
     plays: the agent to test over these, where it is not the run's own. options: of the environment,
-    where they are not the run's own.
+    where they are not the run's own. trust: see `evaluate`.
     """
-    settings = read_settings(folder, "DIR")
+    settings = settings_of_run(folder, "DIR", trust)
     # Nothing is replayed: a run can be tested where there is no room for its replay.
     replay = replace(settings.r2d2.replay, capacity=1, minimum=1)
     settings = replace(
@@ -224,6 +238,7 @@ def evaluate(
     workers: int = -1,
     step_timeout: float = 0.0,
     level: int | None = None,
+    trust: bool = False,
 ) -> list[TestEpisodes]:
     """Test the run in a folder at every budget and write its `evaluation.csv`.
 
@@ -232,8 +247,16 @@ def evaluate(
     `uct` on the folder of a run values what it finds by the run's Qθ instead of random rollouts.
 
     level: of the test episodes, where a run has a curriculum; default the hardest. env_options: of
-    the environment; for a run, what differs from its own.
+    the environment; for a run, what differs from its own. trust: allow a run to import and run the
+    `package.module:factory` that its folder names; what this process has trained on or made itself
+    needs no permission.
     """
+    require_numbers(
+        {
+            "--budgets": tuple(budgets), "--episodes": episodes, "--seed": seed, "--level": level,
+            "--workers": workers, "--step-timeout": step_timeout,
+        }.items()
+    )  # fmt: skip
     if agent in _PLAYERS_ONLY:
         budgets = (0,)
     require(len(budgets) > 0, "--budgets", "()", "at least one number")
@@ -256,7 +279,7 @@ def evaluate(
             if max(budgets) >= _LARGE_BUDGET:
                 lanes = min(lanes, _LARGE_BUDGET_LANES)
             program, params = _load_run(
-                Path(run), chosen, lanes, workers, step_timeout, plays, options
+                Path(run), chosen, lanes, workers, step_timeout, plays, options, trust
             )
             with closing(program):
                 results = evaluate_program(program, params, budgets, episodes, level)
@@ -309,14 +332,19 @@ def level_table(level: int) -> str:
     return f"evaluation-level-{level}.csv"
 
 
-def trained_player(run: str | Path, sim: Simulator, budget: int, *, device: str = "auto") -> Player:
-    """The first seed of a run as a player of a simulator for Python: it acts as in tests."""
+def trained_player(
+    run: str | Path, sim: Simulator, budget: int, *, device: str = "auto", trust: bool = False
+) -> Player:
+    """The first seed of a run as a player of a simulator for Python: it acts as in tests.
+
+    trust: see `evaluate`.
+    """
     from save_rl import search
 
     require(budget >= 1, "--budget", budget, "at least 1")
     chosen = select_device(device)
     with jax.default_device(chosen):
-        program, seeds = _load_run(Path(run), chosen, 1, 0)
+        program, seeds = _load_run(Path(run), chosen, 1, 0, trust=trust)
     program.close()
     if isinstance(program, r2d2.Program):
         return _recurrent_player(program, seeds[0], sim, budget, chosen)

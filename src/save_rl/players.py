@@ -1,14 +1,18 @@
 """Agents that learn nothing, playing any simulator for Python: random, scripted, plain search."""
 
+import math
+import traceback
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.errors import InputError, require, unknown_name
+from save_rl.envs.worker import allowed_actions
+from save_rl.errors import InputError, Interrupted, RunError, require, unknown_name
 from save_rl.types import SearchResult, Simulator, State
 
+LONGEST = 100_000  # steps of an episode that is played here
 PLAYERS = {
     "random": "A valid action at random; learns nothing",
     "scripted": "Written by hand, for silhouette, covering and marble-run; learns nothing",
@@ -64,19 +68,42 @@ def make_player(name: str, sim: Simulator, budget: int = 0) -> Player:
 
 
 def play(sim: Simulator, player: Player, seed: int) -> Episode:
-    """One episode; the seed draws its start and the player's choices."""
+    """One episode; the seed draws its start and the player's choices.
+
+    Raises RunError, with the traceback, where the simulator fails or never ends an episode.
+    """
+    try:
+        return _play(sim, player, seed)
+    except (InputError, RunError, Interrupted):
+        raise
+    except (Exception, SystemExit) as error:
+        raise RunError(
+            f"ENV: the simulator failed in the episode of seed {seed} with:\n"
+            f"{traceback.format_exc().rstrip()}"
+        ) from error
+
+
+def _play(sim: Simulator, player: Player, seed: int) -> Episode:
     rng = np.random.default_rng(seed)
     episode = Episode([sim.reset(seed)], [])
     while not episode.moves or not episode.moves[-1].over:
+        if len(episode.moves) == LONGEST:
+            raise RunError(
+                f"ENV: the episode of seed {seed} has not ended after {LONGEST} steps; have the "
+                "simulator report truncated after some limit."
+            )
         move = player(episode.states[-1], rng)
+        if not math.isfinite(move.reward):
+            raise RunError(f"ENV: step returned a reward of {move.reward}, which is not finite.")
         episode.states.append(move.state)
         episode.moves.append(move)
     return episode
 
 
 def _valid_actions(sim: Simulator, state: State) -> np.ndarray:
-    mask = getattr(sim, "action_mask", None)
-    return np.flatnonzero(mask(state)) if mask else np.arange(sim.num_actions)
+    if not hasattr(sim, "action_mask"):
+        return np.arange(sim.num_actions)
+    return np.flatnonzero(allowed_actions(sim, state, sim.num_actions))
 
 
 def make_move(sim: Simulator, state: State, action: Any, remark: str = "") -> Move:

@@ -1,13 +1,14 @@
 """Pictures of environments: an episode as an animation, sampled scenes as a sheet."""
 
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from save_rl.envs import ENVIRONMENTS, make_simulator
-from save_rl.errors import InputError, require, unknown_name
+from save_rl.envs import ENVIRONMENTS, imports, make_simulator, runs_on_host
+from save_rl.errors import InputError, RunError, require, require_numbers, unknown_name
 from save_rl.players import Episode, Player, RootValues, make_player, play
 from save_rl.report.pictures import Bar, beside, caption, contact_sheet, save_gif
 from save_rl.types import Simulator
@@ -27,42 +28,52 @@ def watch(
     seed: int = 0,
     budget: int | None = None,
     env_options: dict[str, Any] | None = None,
+    trust: bool = False,
 ) -> Episode:
     """Play one episode and write it as a GIF; return it.
 
     env: an environment, played by `agent` ('random' unless it is given); or the folder of a run,
     played by what it has learned, with the budget of its training unless one is given.
+    trust: allow a run to import and run the `package.module:factory` that its folder names.
     """
+    require_numbers({"--seed": seed, "--budget": budget}.items())
     require(out.suffix.lower() == ".gif", "--out", f"'{out}'", "a file that ends in .gif")
     require(seed >= 0, "--seed", seed, "0 or more")
     options = {**_level_options(difficulty), **(env_options or {})}
     if Path(env).is_dir():
-        sim, player = _run_player(env, agent, budget, options)
+        sim, player = _run_player(env, agent, budget, options, trust)
     else:
         sim = make_simulator(env, seed, **options)
+        if imports(env):
+            runs_on_host(sim, env)  # refuses what is no simulator
         player = make_player(agent or "random", sim, _BUDGET if budget is None else budget)
     if not hasattr(sim, "render"):
         raise InputError(f"ENV: '{env}' has no render(state), so there is nothing to watch.")
     episode = play(sim, player, seed)
-    frames = list(all_frames(sim, episode))
+    try:
+        frames = list(all_frames(sim, episode))
+    except Exception as error:
+        raise RunError(
+            f"ENV: render failed, which must return an image, uint8 [height, width, 3], with:\n"
+            f"{traceback.format_exc().rstrip()}"
+        ) from error
     out.parent.mkdir(parents=True, exist_ok=True)
     save_gif(frames, out, 0.5 if len(frames) < 60 else 0.08)
     return episode
 
 
 def _run_player(
-    run: str, agent: str | None, budget: int | None, options: dict[str, Any]
+    run: str, agent: str | None, budget: int | None, options: dict[str, Any], trust: bool
 ) -> tuple[Simulator, Player]:
     """The simulator of a run, and the first seed of the run as its player."""
-    from save_rl.evaluation import trained_player
-    from save_rl.training.run_directory import read_settings
+    from save_rl.evaluation import settings_of_run, trained_player
 
-    settings = read_settings(Path(run), "ENV")
+    settings = settings_of_run(Path(run), "ENV", trust)
     if agent is not None:
         raise InputError(f"--agent: '{run}' is a run and plays itself; leave --agent out.")
     sim = make_simulator(settings.env, settings.seeds[0], **{**settings.env_options, **options})
     chosen = max(settings.budget, 1) if budget is None else budget
-    return sim, trained_player(run, sim, chosen)
+    return sim, trained_player(run, sim, chosen, trust=trust)
 
 
 def _level_options(difficulty: int | str | None) -> dict[str, Any]:

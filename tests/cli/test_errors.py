@@ -8,7 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import save_rl
+from save_rl import envs
 from save_rl.cli import main
+from save_rl.errors import InputError
 
 BROKEN = "tests.cli.broken_environments"
 AGENTS = (
@@ -120,7 +123,7 @@ NUMBERS = {
     "train --seed --out run": "--seed: () is not possible; it must be at least one number.",
     "train --seed 1 2 1": "--seed: (1, 2, 1) is not possible; it must be different numbers.",
     "train --discount 2": "--discount: 2.0 is not possible; it must be between 0 and 1.",
-    "train --discount nan": "--discount: nan is not possible; it must be between 0 and 1.",
+    "train --discount nan": "--discount: nan is not possible; it must be a finite number.",
     "train --c -1": "--c: -1.0 is not possible; it must be 0 or more.",
     "train --learning-rate 0": "--learning-rate: 0.0 is not possible; it must be above 0.",
     "train --batch 0": "--batch: 0 is not possible; it must be at least 1.",
@@ -198,6 +201,75 @@ NUMBERS = {
     "bench train --seeds 0": "--seeds: (0,) is not possible; it must be at least 1 each.",
 }
 
+DIGITS = "99999999999999999999"
+NOT_FINITE = {
+    f"{command} {option} {value}": (
+        f"{option}: {value} is not possible; it must be a finite number."
+    )
+    for command, option in (
+        ("train", "--step-timeout"),
+        ("train", "--checkpoint-seconds"),
+        ("train", "--learning-rate"),
+        ("train", "--c"),
+        ("train", "--beta-q"),
+        ("train", "--epsilon-episodes"),
+        ("train", "--r2d2.replay.samples-per-insert"),
+        ("train", "--r2d2.network.clip"),
+        ("evaluate nowhere", "--step-timeout"),
+        ("check tightrope", "--seconds"),
+        ("bench train", "--seconds"),
+        ("reproduce tightrope-tabular", "--terminal"),
+        ("reproduce marble-run", "--costs"),
+        ("reproduce atari", "--frames"),
+    )
+    for value in ("nan", "inf")
+}
+TOO_LARGE = {
+    f"{command} {option} {value}": (
+        f"{option}: {value} is not possible; it must be at most {most}."
+    )
+    for command, option, value, most in (
+        ("train", "--seed", DIGITS, 2147483647),
+        ("evaluate nowhere", "--seed", DIGITS, 2147483647),
+        ("watch covering --out x.gif", "--seed", "2147483648", 2147483647),
+        ("check tightrope", "--seed", DIGITS, 2147483647),
+        ("envs covering --scenes x.png", "--seed", DIGITS, 2147483647),
+        ("demo", "--episodes", "2147483648", 2147483647),
+        ("train", "--replay", "9223372036854775807", 2147483647),
+        ("train", "--steps", "2147483648", 2147483647),
+        ("train", "--budget", "2147483647", 1000000),
+        ("train", "--chunk", "2147483647", 100000),
+        ("train", "--workers", "2147483647", 1024),
+        ("train", "--step-timeout", "1e+300", 1000000),
+        ("evaluate nowhere", "--budgets", "2147483647", 1000000),
+        ("watch covering --out x.gif", "--budget", "2147483647", 1000000),
+        ("reproduce tightrope-tabular", "--seeds", "2147483647", 10000),
+        ("reproduce marble-run", "--jobs", "2147483647", 1024),
+        ("bench atari", "--workers", "2147483647", 1024),
+        ("bench train", "--seeds", "2147483647", 10000),
+    )
+}
+NUMBERS |= {
+    **NOT_FINITE,
+    **TOO_LARGE,
+    "train --min-replay -1": "--min-replay: -1 is not possible; it must be 0 or more.",
+    "train --checkpoint-seconds -1": (
+        "--checkpoint-seconds: -1.0 is not possible; it must be 0 (after every chunk) or more."
+    ),
+    "train --env-options terminal=NaN": (
+        "--env-options: 'terminal=NaN' is not possible; numbers must be finite."
+    ),
+    "train --env-options terminal=1e999": (
+        "--env-options: 'terminal=1e999' is not possible; numbers must be finite."
+    ),
+    "train --env-options terminal=[1]": (
+        "--terminal: [1] is not possible; it must be a percentage from 0 to 100."
+    ),
+    "bench train --lanes 0": "--lanes: 0 is not possible; it must be at least 1.",
+    "bench train --workers -2": "--workers: -2 is not possible; it must be -1 or more.",
+    "bench atari --workers 0": "--workers: 0 is not possible; it must be at least 1.",
+}
+
 RECURRENT = "train atari/MsPacman --agent r2d2"
 RECURRENT_AGENTS = {
     "train atari/MsPacman": (
@@ -236,7 +308,7 @@ RECURRENT_AGENTS = {
     ),
     f"{RECURRENT} --r2d2.network.profile smal": (
         "invalid choice 'smal' for argument '--r2d2.network.profile'. Expected one of ('paper', "
-        "'small'); see save-rl --help."
+        "'small'); see save-rl train --help."
     ),
     f"{RECURRENT} --r2d2.sequences.period 90": (
         "--r2d2.sequences.period: 90 is not possible; it must be between 1 and "
@@ -281,7 +353,7 @@ ATARI = {
         "--frames: 800000 is not possible; it must be at least 840960, for 'r2d2' to learn "
         "anything in this profile."
     ),
-    "reproduce atari --frames nan": "--frames: nan is not possible; it must be a whole number.",
+    "reproduce atari --frames nan": "--frames: nan is not possible; it must be a finite number.",
     "reproduce atari --profile acelerator": (
         "--profile: there is no profile 'acelerator'; known: accelerator, minutes, paper, "
         "two-cores. Did you mean 'accelerator'?"
@@ -410,10 +482,11 @@ BEFORE_ANY_WORK = {
     ),
     "train --seed": "--seed: () is not possible; it must be at least one number.",
     "train --budget ten": (
-        "Error parsing --budget: invalid literal for int() with base 10: 'ten'; see save-rl --help."
+        "Error parsing --budget: invalid literal for int() with base 10: 'ten'; see save-rl train "
+        "--help."
     ),
     "train --buget 3": (
-        "Unrecognized options: --buget, 3; did you mean '--budget'; see save-rl --help."
+        "Unrecognized options: --buget, 3; did you mean '--budget'; see save-rl train --help."
     ),
     "train --env-options terminal=high": (
         "--terminal: 'high' is not possible; it must be a percentage from 0 to 100."
@@ -589,6 +662,23 @@ def test_a_run_is_not_tested_with_impossible_numbers(answer, finished, options, 
     before = contents(finished.folder)
     assert answer(f"evaluate {finished.folder} {options}") == (2, sentence)
     assert contents(finished.folder) == before
+
+
+def test_a_run_is_trusted_on_request_or_if_this_process_made_its_environment(
+    finished, tmp_path, capsys, monkeypatch
+):
+    table = tmp_path / "x.csv"
+    tests = f"--budgets 0 --episodes 2 --out {table}"
+    monkeypatch.setattr(envs, "_made", set())
+    main(shlex.split(f"evaluate {finished.folder} --trust {tests}"))
+    assert "Test reward" in capsys.readouterr().out
+    assert table.exists()
+    monkeypatch.setattr(envs, "_made", set())
+    with pytest.raises(InputError, match="trust=True"):
+        save_rl.evaluate(finished.folder, (0,), 2, out=table)
+    save_rl.make(f"{BROKEN}:walk")
+    (tested,) = save_rl.evaluate(finished.folder, (0,), 2, out=table)
+    assert tested.returns.shape == (1, 2)
 
 
 def test_a_folder_with_something_else_in_it_is_not_used(answer, tmp_path):

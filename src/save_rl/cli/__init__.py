@@ -1,13 +1,25 @@
-"""The command line: what was asked, checked and handed on. Nothing heavy before a command runs."""
+"""The command line. It imports what a command needs when the command runs, and not before."""
 
-import os
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from save_rl.errors import InputError, Interrupted, RunError, unknown_name
-
 __all__ = ["main"]
+
+SUMMARIES = {
+    "train": "Train an agent and leave a run directory.",
+    "evaluate": "Test a run at several search budgets; writes evaluation.csv into its folder.",
+    "reproduce": "Reproduce a figure of the paper: results.csv, figure.png and claims.json.",
+    "bench": "Measure throughput on this machine.",
+    "watch": "Play one episode of an environment or of a run and write it as an animation.",
+    "check": "Test whether a simulator keeps its promises, and say in words what is wrong.",
+    "demo": "A minute of SAVE on Tightrope: live progress, a table, a picture.",
+    "envs": "List the environments, or show scenes of one.",
+    "agents": "List the agents.",
+    "experiments": "List the experiments.",
+}
+"""Every command with its line on the help page."""
 
 
 def _stop(message: object, code: int) -> NoReturn:
@@ -15,34 +27,49 @@ def _stop(message: object, code: int) -> NoReturn:
     raise SystemExit(code)
 
 
-def _check_names(arguments: Sequence[str], commands: Sequence[str]) -> None:
-    """Answer a misspelt command or experiment with the nearest one."""
-    from save_rl.experiments import EXPERIMENTS
-
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
-        raise unknown_name("command", arguments[0], commands, "COMMAND")
-    for command, known in (
-        ("reproduce", list(EXPERIMENTS)),
-        ("bench", ["search", "physics", "atari", "train"]),
-    ):
-        asked = arguments[1] if len(arguments) > 1 and arguments[0] == command else "-"
-        if not asked.startswith("-") and asked not in known:
-            what = "experiment" if command == "reproduce" else "benchmark"
-            raise unknown_name(what, asked, known, command.upper())
+def _print_help() -> None:
+    width = max(map(len, SUMMARIES))
+    print("usage: save-rl [-h] COMMAND [OPTIONS]\n")
+    print("Search with Amortized Value Estimates, for small search budgets.\n\ncommands:")
+    for name, summary in SUMMARIES.items():
+        print(f"  {name:<{width}}  {summary}")
+    print("\nsave-rl COMMAND --help explains a command and its options.")
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `save-rl`."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if os.getcwd() not in sys.path:  # package.module:factory of the folder one stands in
-        sys.path.insert(0, os.getcwd())
-    from save_rl.cli.commands import COMMANDS, parse
+def _check_names(arguments: Sequence[str]) -> None:
+    """Refuse a misspelt command, experiment or benchmark, and name the nearest one."""
+    from save_rl.errors import InputError, unknown_name
+
+    if not arguments or arguments[0].startswith("-"):
+        given = f"'{arguments[0]}' is not a command" if arguments else "there is none"
+        raise InputError(f"COMMAND: {given}; known: {', '.join(sorted(SUMMARIES))}.")
+    if arguments[0] not in SUMMARIES:
+        raise unknown_name("command", arguments[0], SUMMARIES, "COMMAND")
+    asked = arguments[1] if len(arguments) > 1 else "-"
+    if asked.startswith("-"):
+        return
+    if arguments[0] == "reproduce":
+        from save_rl.experiments import EXPERIMENTS
+
+        if asked not in EXPERIMENTS:
+            raise unknown_name("experiment", asked, EXPERIMENTS, "REPRODUCE")
+    known = ("search", "physics", "atari", "train")
+    if arguments[0] == "bench" and asked not in known:
+        raise unknown_name("benchmark", asked, known, "BENCH")
+
+
+def _run(arguments: Sequence[str]) -> None:
+    import os
+
+    from save_rl.errors import InputError, Interrupted, RunError
 
     try:
-        _check_names(arguments, list(COMMANDS))
+        _check_names(arguments)
+        from save_rl.cli.commands import parse
+
         parse(arguments).run()
     except InputError as error:
-        _stop(error, 2)
+        _stop(" ".join(str(error).split("\n")), 2)
     except RunError as error:
         _stop(error, 1)
     except Interrupted as stop:
@@ -53,5 +80,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         where = f" '{error.filename}'" if error.filename else ""
         _stop(f"can't write or read{where}: {error.strerror or error}.", 1)
+    except (MemoryError, RuntimeError) as error:  # XLA's error is a RuntimeError
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            _stop("out of memory; smaller --lanes, --budget or --replay need less.", 1)
+        raise
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; the entry point of `save-rl`."""
+    try:
+        arguments = list(sys.argv[1:] if arguments is None else arguments)
+        for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        if arguments and arguments[0] in ("-h", "--help"):
+            _print_help()
+            raise SystemExit(0)
+        _run(arguments)
     except KeyboardInterrupt:
         _stop("interrupted.", 130)

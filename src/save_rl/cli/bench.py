@@ -66,6 +66,8 @@ class BenchTrain:
         require(atari or not self.small, "--small", "true", f"left out without {ATARI}GAME")
         require(bool(self.seeds) and min(self.seeds) > 0, "--seeds", self.seeds, "at least 1 each")
         require(self.seconds > 0, "--seconds", self.seconds, "above 0")
+        require(self.lanes >= 1, "--lanes", self.lanes, "at least 1")
+        require(self.workers >= -1, "--workers", self.workers, "-1 or more")
         chosen = select_device(self.device)
         import jax
 
@@ -113,7 +115,9 @@ class BenchAtari:
 
     def run(self) -> None:
         from save_rl.bench.atari import bench_atari
+        from save_rl.errors import require
 
+        require(self.workers >= 1, "--workers", self.workers, "at least 1")
         print_bench(bench_atari(workers=self.workers), self.json)
 
 

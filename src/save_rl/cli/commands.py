@@ -3,8 +3,8 @@
 import contextlib
 import io
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -14,9 +14,9 @@ from save_rl.api import default_out, run_training
 from save_rl.cli.bench import Bench
 from save_rl.cli.reproduce import Reproduce
 from save_rl.envs import SEED_IS_NO_OPTION
-from save_rl.errors import InputError, require
+from save_rl.errors import InputError, require, require_numbers
 from save_rl.training.cluster.settings import ClusterSettings
-from save_rl.training.settings import TrainSettings
+from save_rl.training.settings import TrainSettings, named_options
 
 
 class Command(Protocol):
@@ -34,8 +34,14 @@ def read_options(pairs: Sequence[str]) -> dict[str, Any]:
             raise InputError(SEED_IS_NO_OPTION)
         try:
             options[name] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             options[name] = text
+        try:
+            json.dumps(options[name], allow_nan=False)
+        except ValueError:
+            raise InputError(
+                f"--env-options: '{pair}' is not possible; numbers must be finite."
+            ) from None
     return options
 
 
@@ -110,6 +116,8 @@ class Evaluate:
     """Processes for simulators written in Python: -1 for one per core, 0 for none."""
     step_timeout: float = 0.0
     """Seconds after which a worker that does not answer is replaced; 0 waits for ever."""
+    trust: bool = False
+    """Allow the run to import the package.module:factory that its folder names."""
 
     def run(self) -> None:
         from rich.console import Console
@@ -129,6 +137,7 @@ class Evaluate:
             workers=self.workers,
             step_timeout=self.step_timeout,
             level=self.level,
+            trust=self.trust,
         )
         title = f"Test reward of {self.run_or_env}, {self.episodes} episodes"
         cells = {result.budget: mean_and_error(result) for result in results}
@@ -170,15 +179,18 @@ class Watch:
     """Simulations per decision: default 50 for uct, what it trained with for a run."""
     env_options: tuple[str, ...] = ()
     """Options of the environment, as name=value (atari: max_frames=4000, which is 1,000 steps)."""
+    trust: bool = False
+    """Allow a run to import the package.module:factory that its folder names."""
 
     def run(self) -> None:
         from save_rl.watch import watch
 
-        level = self.difficulty
+        level: int | str | None = self.difficulty
+        with contextlib.suppress(TypeError, ValueError):
+            level = int(self.difficulty or "")
         episode = watch(
             self.env, self.out, agent=self.agent, seed=self.seed, budget=self.budget,
-            difficulty=int(level) if level is not None and level.lstrip("-").isdigit() else level,
-            env_options=read_options(self.env_options),
+            difficulty=level, env_options=read_options(self.env_options), trust=self.trust,
         )  # fmt: skip
         ending = getattr(episode.states[-1], "ending", "") or "the end"
         moves = len(episode.moves)
@@ -281,7 +293,7 @@ COMMANDS: dict[str, Any] = {
 }
 
 
-def _one_sentence(box: str) -> str:
+def _one_sentence(box: str, command: str) -> str:
     """What tyro says in a box, as a sentence: its first part, and the option it suggests."""
     parts: list[list[str]] = [[]]
     for line in box.splitlines()[1:]:  # the first line is the title
@@ -295,22 +307,35 @@ def _one_sentence(box: str) -> str:
     for part in said[1:]:
         if part[0].startswith("Perhaps you meant") and len(part) > 1:
             sentence += f"; did you mean '{part[1].split()[0]}'"
-    return f"{sentence}; see save-rl --help."
+    return f"{sentence}; see save-rl {command} --help."
+
+
+def _named(command: Any) -> Iterator[tuple[str, Any]]:
+    """Return all options of a command by their names on the command line."""
+    for one in fields(command):
+        value = getattr(command, one.name)
+        if isinstance(value, TrainSettings | ClusterSettings):
+            prefix = "--" if isinstance(value, TrainSettings) else "--cluster."
+            yield from named_options(value, prefix)
+        elif is_dataclass(value):
+            yield from _named(value)
+        else:
+            yield f"--{one.name.replace('_', '-')}", value
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """The command that these arguments ask for."""
+    """Return the command that these arguments ask for; refuse numbers nothing could work with."""
+    name, *options = arguments
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.extras.subcommand_cli_from_dict(
-                COMMANDS,
-                prog="save-rl",
-                description="Search with Amortized Value Estimates, for small search budgets.",
-                args=list(arguments),
+            command = tyro.cli(
+                COMMANDS[name], prog=f"save-rl {name}", args=options,
                 config=(tyro.conf.OmitSubcommandPrefixes,),
-            )
+            )  # fmt: skip
     except SystemExit as stop:
         if stop.code != 2:  # --help
             raise
-        raise InputError(_one_sentence(errors.getvalue())) from None
+        raise InputError(_one_sentence(errors.getvalue(), name)) from None
+    require_numbers(_named(command))
+    return command

@@ -2,6 +2,8 @@
 
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -70,6 +72,39 @@ FAMILIES = {
 }
 
 
+_made: set[str] = set()  # what this process has been asked for by its own user
+
+
+def imports(env: str) -> str:
+    """Return the module whose code runs when an environment is made; '' for our own."""
+    if env in ENVIRONMENTS or env.startswith(ATARI):
+        return ""
+    name = env.removeprefix(GYM)
+    # Gymnasium's two doors to environments of OpenAI Gym take the name of a module as an option.
+    through = env.startswith(GYM) and name.startswith(("GymV21", "GymV26"))
+    return name.partition(":")[0] if ":" in name or through else ""
+
+
+def require_trust(env: str, folder: object, trust: bool, option: str) -> None:
+    """Refuse to run code that a run folder names, unless the user has named or trusted it."""
+    module = imports(env)
+    if module and not trust and env not in _made:
+        raise InputError(
+            f"{option}: the run in '{folder}' would import and run code of '{module}' (its "
+            f"environment is '{env}'); add --trust (trust=True in Python) if you know it."
+        )
+
+
+def _look_here_too() -> None:
+    """Have modules found in the current folder, after all other places."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # deleted
+        return
+    if here not in sys.path:
+        sys.path.append(here)
+
+
 def _factory(env: str) -> Any:
     """Import `package.module:factory`."""
     module_name, _, name = env.partition(":")
@@ -91,6 +126,21 @@ def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     A factory that takes `seed` draws from it, so that every seed has an environment of its own;
     from any other factory they all share one.
     """
+    if imports(env):
+        _look_here_too()
+    try:
+        made = _make_all(env, seeds, **options)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        from save_rl.envs.check.words import cause
+
+        raise InputError(f"ENV: '{env}' can't be made: {cause(error)}.") from error
+    _made.add(env)
+    return made
+
+
+def _make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     family = next((prefix for prefix in _FAMILIES if env.startswith(prefix)), None)
     if family is not None:
         factory: Any = partial(_factory(_FAMILIES[family]), env.removeprefix(family))
@@ -98,16 +148,26 @@ def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
         raise unknown_name("environment", env, [*ENVIRONMENTS, *FAMILIES], "ENV")
     else:
         factory = _factory(ENVIRONMENTS[env].factory if env in ENVIRONMENTS else env)
-    parameters = inspect.signature(factory).parameters
-    anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    if callable(factory) is False:  # a form that keeps the type checker's Any
+        raise InputError(f"ENV: '{env}' is not a function or class that makes an environment.")
     if "seed" in options:
         raise InputError(SEED_IS_NO_OPTION)
+    parameters = _parameters(factory)
+    anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for name in options:
         if name not in parameters and not anything:
             raise unknown_name("option", name, set(parameters) - {"seed"}, "--env-options")
     if "seed" in parameters:
         return [factory(seed=seed, **options) for seed in seeds]
     return [factory(**options)] * len(seeds)
+
+
+def _parameters(factory: Any) -> Any:
+    """Return the parameters of a factory; none for one that Python can't look into."""
+    try:
+        return inspect.signature(factory).parameters
+    except ValueError:
+        return {}
 
 
 def make(env: str, seed: int = 0, **options: Any) -> Simulator:
@@ -131,35 +191,58 @@ def runs_on_host(env: Simulator, name: str) -> bool:
 
     Refuses what is neither, in one sentence, before any work.
     """
+    from save_rl.envs.worker import Layout, number_of_actions
+
     for method in ("num_actions", "reset", "step", "observe"):
-        if not hasattr(env, method):
+        if _attribute(env, method, name) is None:
             raise InputError(f"ENV: '{name}' has no '{method}'; an environment needs it.")
+        if method != "num_actions" and not callable(getattr(env, method)):
+            raise InputError(f"ENV: '{method}' of '{name}' is not a method.")
+    number_of_actions(env)
     if name in ENVIRONMENTS:
         return ENVIRONMENTS[name].simulator is None
-    if name.startswith(tuple(_FAMILIES)):
+    if name.startswith(ATARI):
         return True
-    not_jax = _jax_problem(env, name)
-    if not_jax is None:
+    not_jax = None if name.startswith(GYM) else _jax_problem(env, name)
+    if not_jax is None and not name.startswith(GYM):
         return False
     try:
         shown = (state := env.reset(0), env.observe(state))
-    except Exception as error:
+        if not _has_jax_arrays(shown):
+            Layout.of(env)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        wrong = "is not"
+        if not_jax is not None:
+            wrong = f"is neither a JAX environment ({_first_line(not_jax)}) nor"
         raise InputError(
-            f"ENV: '{name}' is neither a JAX environment ({_first_line(not_jax)}) nor a simulator "
-            f"for Python ({_first_line(error)}); see save-rl check {name}."
+            f"ENV: '{name}' {wrong} a simulator for Python ({_first_line(error)}); see save-rl "
+            f"check {name}."
         ) from error
-    import jax
-
-    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(shown)):
+    if not_jax is not None and _has_jax_arrays(shown):
         raise InputError(f"ENV: '{name}' is not a JAX environment ({_first_line(not_jax)}).")
     return True
 
 
-def _first_line(error: Exception) -> str:
+def _attribute(env: Any, name: str, env_name: str) -> Any:
+    try:
+        return getattr(env, name, None)
+    except Exception as error:
+        raise InputError(f"ENV: '{name}' of '{env_name}' raised {_first_line(error)}.") from error
+
+
+def _has_jax_arrays(tree: Any) -> bool:
+    import jax
+
+    return any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree))
+
+
+def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def _jax_problem(env: Simulator, name: str) -> Exception | None:
+def _jax_problem(env: Any, name: str) -> BaseException | None:
     """Why an environment can't be traced by JAX; None if it can.
 
     What can be traced, but does not fit together, is refused.
@@ -173,7 +256,9 @@ def _jax_problem(env: Simulator, name: str) -> Exception | None:
         action = jax.ShapeDtypeStruct((), jnp.int32)
         after, reward, terminated, truncated = jax.eval_shape(env.step, state, action)
         observation = jax.eval_shape(env.observe, state)
-    except Exception as error:
+        has_mask = hasattr(env, "action_mask")
+        mask = jax.eval_shape(env.action_mask, state) if has_mask else None
+    except (Exception, SystemExit) as error:
         return error
 
     def kinds(tree: Any) -> Any:
@@ -182,6 +267,8 @@ def _jax_problem(env: Simulator, name: str) -> Exception | None:
     if kinds(after) != kinds(state):
         raise InputError(f"ENV: '{name}'.step changes the structure, shapes or types of the state.")
     for what, value in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
+        if not hasattr(value, "shape"):
+            raise InputError(f"ENV: '{name}'.step must return a single number as the {what}.")
         if value.shape != ():
             raise InputError(
                 f"ENV: '{name}'.step returns a {what} of shape {value.shape}, not a single number."
@@ -192,4 +279,10 @@ def _jax_problem(env: Simulator, name: str) -> Exception | None:
             )
     if not hasattr(observation, "shape"):
         raise InputError(f"ENV: '{name}'.observe must return a single array.")
+    if observation.size == 0 or jnp.issubdtype(observation.dtype, jnp.complexfloating):
+        kind = f"{observation.dtype} {list(observation.shape)}"
+        raise InputError(f"ENV: '{name}'.observe returns {kind}, which has no real numbers.")
+    if mask is not None and (mask.shape, mask.dtype) != ((env.num_actions,), jnp.bool_):
+        kind = f"{mask.dtype} {list(mask.shape)}"
+        raise InputError(f"ENV: '{name}'.action_mask returns {kind}, not bool [{env.num_actions}].")
     return None

@@ -104,7 +104,7 @@ class _Worker:
         self._replies, answers = os.pipe()
         handed = (theirs, answers, memory, self.crash.fileno())
         numbers = [str(number) for number in (*handed, os.getpid())]
-        command = [sys.executable, "-c", _START, path, *numbers, what]
+        command = [sys.executable, "-P", "-c", _START, path, *numbers, what]
         try:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=handed, process_group=0,

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from save_rl.errors import InputError, require
 from save_rl.types import Simulator, State
 
 RESET, STEP, ADVANCE, SAVE, LOAD = 0, 1, 2, 3, 4
@@ -30,6 +31,8 @@ REQUEST = struct.Struct("<iiid")  # command, group, number of the new node, disc
 REPLY = struct.Struct("<ii")  # group, bytes of JSON that follow: faults as [[lane, text], ...]
 ANY_LEVEL = -1  # a request for an episode as the simulator draws them
 ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
+MOST_ACTIONS = 10**7
+_INT32, _FLOAT32 = np.iinfo(np.int32), np.finfo(np.float32)
 _ALONE = ""  # name of an observation that is a single array
 
 
@@ -54,16 +57,27 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, simulator: Simulator) -> "Layout":
-        """Look at the first state of a simulator."""
+        """Look at the first state of a simulator; refuse what no agent could learn from."""
+        actions = number_of_actions(simulator)
         state, save = simulator.reset(0), getattr(simulator, "save_state", None)
         seen = named(simulator.observe(state))
-        return cls(
-            int(simulator.num_actions),
+        if not seen:
+            raise InputError("ENV: observe returned a dictionary without entries.")
+        for name, x in seen.items():
+            _check_numbers(f"observe returned {name or 'an array'}", x)
+        layout = cls(
+            actions,
             tuple((name, _plain(x).str, x.shape) for name, x in seen.items()),
             hasattr(simulator, "action_mask"),
             hasattr(simulator, "sample_step"),
-            1 + len(save(state)) if save else 0,
+            1 + len(_bytes(save(state))) if save else 0,
         )
+        try:
+            if layout.masked:
+                allowed_actions(simulator, state, actions)
+        except ValueError as error:
+            raise InputError(f"ENV: {error}") from error
+        return layout
 
     def example(self) -> Any:
         """An observation of zeros."""
@@ -74,6 +88,55 @@ class Layout(NamedTuple):
     def observation_of(self, arrays: dict[str, np.ndarray]) -> Any:
         """An observation as the simulator returns it: a single array or a dictionary."""
         return arrays[_ALONE] if set(arrays) == {_ALONE} else arrays
+
+
+def number_of_actions(simulator: Any) -> int:
+    """Return `num_actions`; refuse what is not the number of anything."""
+    number = simulator.num_actions
+    whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+    require(
+        whole and 1 <= int(number) <= MOST_ACTIONS, "ENV", f"num_actions of {str(number)[:40]}",
+        f"a whole number between 1 and {MOST_ACTIONS}",
+    )  # fmt: skip
+    return int(number)
+
+
+def allowed_actions(simulator: Any, state: State, actions: int) -> np.ndarray:
+    """Return the mask of a state that is not terminal, `[A]`; raises ValueError if it is none."""
+    mask = np.asarray(simulator.action_mask(state))
+    if mask.shape != (actions,):
+        raise ValueError(f"action_mask returned shape {mask.shape}, not ({actions},).")
+    if mask.dtype.kind not in "biu":
+        raise ValueError(f"action_mask returned {mask.dtype}, not truth values.")
+    if not mask.any():
+        raise ValueError("action_mask allows nothing in a state that is not terminal.")
+    return mask
+
+
+def _check_numbers(what: str, x: np.ndarray) -> None:
+    """Refuse an entry of an observation that can't be turned into numbers of 32 bits."""
+    if x.dtype.kind not in "biuf":
+        raise InputError(f"ENV: {what} of type {x.dtype}; it must be an array of numbers.")
+    if x.size == 0:
+        raise InputError(f"ENV: {what} of shape {x.shape}, with nothing in it.")
+    with np.errstate(over="ignore"):
+        finite = x.dtype.kind != "f" or np.isfinite(x.astype(_plain(x))).all()
+    if not finite or _is_beyond(x):
+        raise InputError(f"ENV: {what} with a number that is not finite in 32 bits.")
+
+
+def _is_beyond(x: np.ndarray) -> bool:
+    """Return whether an array of integers has some that 32 bits can't hold."""
+    if x.dtype.kind not in "iu" or x.dtype.itemsize < 4 or x.dtype == np.int32:
+        return False
+    return bool(x.max() > _INT32.max or x.min() < _INT32.min)
+
+
+def _bytes(saved: Any) -> np.ndarray:
+    if not isinstance(saved, np.ndarray) or saved.dtype != np.uint8 or saved.ndim != 1:
+        kind = f"{saved.dtype} {saved.shape}" if isinstance(saved, np.ndarray) else type(saved)
+        raise InputError(f"ENV: save_state returned {kind}; it must be an array uint8 [length].")
+    return saved
 
 
 def named(observation: Any) -> dict[str, np.ndarray]:
@@ -220,7 +283,7 @@ class Lanes:
             if discount >= 0:
                 rng = np.random.default_rng((int(self._arrays.seed[lane]), 1))  # not sample_step's
                 value = rollout(simulator, state, truncated, discount, rng)
-                if not math.isfinite(value):
+                if not abs(value) <= _FLOAT32.max:
                     raise ValueError("step returned a reward that is not finite in a rollout.")
                 self._arrays.value[lane] = value
         return reward, terminated, truncated
@@ -247,16 +310,15 @@ class Lanes:
                     f"observe returned {name or 'an array'} of shape {part.shape}, and of shape "
                     f"{shape} before."
                 )
-            np.copyto(array[lane : lane + 1], part, casting="same_kind")
+            if part.dtype == array.dtype:
+                array[lane] = part
+                continue
+            if _is_beyond(part):
+                raise ValueError(f"observe returned {name or 'a number'} beyond 32 bits.")
+            with np.errstate(over="ignore"):  # what becomes infinite is a fault
+                np.copyto(array[lane : lane + 1], part, casting="same_kind")
         if self._layout.masked and mask:
-            row = np.asarray(simulator.action_mask(state))
-            if row.shape != (self._layout.num_actions,):
-                raise ValueError(
-                    f"action_mask returned shape {row.shape}, not ({self._layout.num_actions},)."
-                )
-            self._arrays.mask[lane] = row
-            if not row.any():
-                raise ValueError("action_mask allows nothing in a state that is not terminal.")
+            self._arrays.mask[lane] = allowed_actions(simulator, state, self._layout.num_actions)
 
     def _find_nonsense(self, lanes: list[int], faults: list[tuple[int, str]]) -> None:
         """Add the lanes whose reply holds a number that is not finite."""
@@ -264,8 +326,9 @@ class Lanes:
         seen = [(f"observe returned {name or 'a number'}", x) for name, x, _ in self._observation]
         for what, array in [("step returned a reward", self._arrays.reward), *seen]:
             part = array[low:high]
-            if part.dtype.kind == "f" and not np.isfinite(part).all():
-                wrong = ~np.isfinite(part.reshape(high - low, -1)).all(1)
+            # Rewards come in double precision, and are learned from in single precision.
+            if part.dtype.kind == "f" and not (np.abs(part) <= _FLOAT32.max).all():
+                wrong = ~(np.abs(part.reshape(high - low, -1)) <= _FLOAT32.max).all(1)
                 part[wrong] = 0
                 failed = set(lanes) - {lane for lane, _ in faults}
                 failed &= set((low + np.flatnonzero(wrong)).tolist())
@@ -323,8 +386,9 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
         simulators = {i: made[which] for which, low, high in ranges for i in range(low, high)}
         block = mmap.mmap(memory, 0)
         lanes = Lanes(layout, Arrays(layout, what["lanes"], block), simulators)
-    except Exception:
-        _answer(replies, -1, [(-1, traceback.format_exc())])
+    except Exception as error:
+        own = error.__cause__ if isinstance(error, InputError) and error.__cause__ else error
+        _answer(replies, -1, [(-1, "".join(traceback.format_exception(own)))])
         return
     _answer(replies, -1, [])
     with contextlib.suppress(BrokenPipeError):

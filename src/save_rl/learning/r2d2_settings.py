@@ -96,6 +96,8 @@ class ReplaySettings:
     def check(self) -> None:
         at = "--r2d2.replay."
         require(self.batch >= 1, f"{at}batch", self.batch, "1 or more")
+        room = self.capacity_bytes
+        require(room >= 1, f"{at}capacity-bytes", room, "1 or more")
         allowed = f"between 1 and {at}capacity ({self.capacity})"
         require(1 <= self.minimum <= self.capacity, f"{at}minimum", self.minimum, allowed)
         ratio = self.samples_per_insert

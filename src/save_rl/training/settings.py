@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Annotated, Any
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
 from save_rl.agents import Agent, get_agent
 from save_rl.envs import ENVIRONMENTS
-from save_rl.errors import InputError, require, unknown_name
-from save_rl.learning.curriculum import CURRICULA
-from save_rl.learning.exploration import epsilon_ladder
+from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import Linear, constant
 
@@ -108,6 +107,8 @@ class TrainSettings:
     def epsilon(self) -> Linear:
         """The mean ε of an episode, as training goes on."""
         if get_agent(self.agent).recurrent:
+            from save_rl.learning.exploration import epsilon_ladder
+
             return constant(float(epsilon_ladder(self.lanes).mean()))
         return Linear(self.epsilon_start, self.epsilon_end, self.epsilon_episodes)
 
@@ -135,12 +136,13 @@ class TrainSettings:
 
     def check(self) -> None:
         """Refuse impossible settings before any work."""
+        check_kinds(self)
+        require_numbers(named_options(self))
         agent = get_agent(self.agent)
         require(
             agent.learns, "--agent", repr(self.agent), "an agent that learns ('uct' only searches)"
         )
         require(self.episodes > 0, "--episodes", self.episodes, "at least 1")
-        require(self.episodes < 2**31, "--episodes", self.episodes, "at most 2147483647")
         require(self.steps >= 0, "--steps", self.steps, "0 (no limit) or more")
         require(self.budget >= 0, "--budget", self.budget, "0 or more")
         require(self.budget > 0 or agent.act not in ("visits", "counts"), "--budget", self.budget,
@@ -191,6 +193,7 @@ class TrainSettings:
             "positive, and lanes x replay-ratio a multiple of the batch "
             f"({self.batch}), so that every lock-step is followed by whole updates",
         )
+        require(self.min_replay >= 0, "--min-replay", self.min_replay, "0 or more")
         require(
             self.replay >= max(self.batch, self.min_replay, self.lanes),
             "--replay",
@@ -208,6 +211,8 @@ class TrainSettings:
         softmax = get_agent(self.agent).amortization_loss == "cross-entropy"
         allowed = f"1 with '{self.agent}', whose loss has none"
         require(softmax or self.temperature == 1, "--temperature", self.temperature, allowed)
+        from save_rl.learning.curriculum import CURRICULA  # with NumPy, which help pages do without
+
         if self.curriculum not in ("auto", *CURRICULA):
             raise unknown_name("curriculum", self.curriculum, ("auto", *CURRICULA), "--curriculum")
         require(self.curriculum_steps > 0, "--curriculum-steps", self.curriculum_steps, "above 0")
@@ -216,10 +221,51 @@ class TrainSettings:
 
 def named_options(settings: Any, prefix: str = "--") -> Iterator[tuple[str, Any]]:
     """All settings by their names on the command line; nested ones as `--r2d2.network.profile`."""
-    for one in fields(settings):
-        value = getattr(settings, one.name)
-        name = prefix + ("seed" if one.name == "seeds" else one.name.replace("_", "-"))
+    for name, value in _own_options(settings, prefix):
         if is_dataclass(value):
             yield from named_options(value, f"{name}.")
         else:
             yield name, value
+
+
+def _own_options(settings: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """The fields of one class of settings by their names on the command line."""
+    for one in fields(settings):
+        is_seed = one.name == "seeds" and isinstance(settings, TrainSettings)
+        name = prefix + ("seed" if is_seed else one.name.replace("_", "-"))
+        yield name, getattr(settings, one.name)
+
+
+_KINDS = {
+    int: (Integral, "a whole number"), float: (Real, "a number"), str: (str, "text"),
+    bool: (bool, "true or false"), dict: (dict, "a table of names and values"),
+}  # fmt: skip
+
+
+def check_kinds(settings: Any, prefix: str = "--") -> None:
+    """Refuse settings of another kind than announced: from Python, or from a file."""
+    hints = get_type_hints(type(settings))
+    for one, (option, value) in zip(fields(settings), _own_options(settings, prefix), strict=True):
+        if is_dataclass(value):
+            check_kinds(value, f"{option}.")
+            continue
+        wanted = _kind_problem(hints[one.name], value)
+        shown = repr(value)[:60]
+        require(not wanted, option, shown, wanted)
+
+
+def _kind_problem(hint: Any, value: Any) -> str:
+    """Return what a value must be and is not; '' if it is."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "" if value in inside else f"one of {', '.join(map(str, inside))}"
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return "several numbers"
+        return next(filter(None, (_kind_problem(inside[0], one) for one in value)), "")
+    if type(None) in inside:
+        (hint,) = (kind for kind in inside if kind is not type(None))
+        return "" if value is None else _kind_problem(hint, value)
+    kind, name = _KINDS.get(origin or hint, (object, ""))
+    wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind in (Integral, Real))
+    return name if wrong else ""

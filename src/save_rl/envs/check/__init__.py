@@ -14,7 +14,7 @@ from save_rl.envs import make_simulator, runs_on_host
 from save_rl.envs.check.episodes import Episode, are_pure, play, replay, spread, step_aside
 from save_rl.envs.check.interface import Jitted, look_at_names
 from save_rl.envs.check.witness import Place, Witness, Wrong, array_of, blame, named
-from save_rl.envs.check.words import Finding, Report, cause, difference, shown
+from save_rl.envs.check.words import Finding, Report, difference, shown
 from save_rl.envs.pool import Pool, Source
 from save_rl.errors import InputError, RunError, require
 
@@ -49,12 +49,7 @@ def check_named(
 
     If nothing is wrong, it is played in a worker process too; JAX environments have none.
     """
-    try:
-        simulator = make_simulator(env, seed, **env_options)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"ENV: '{env}' can't be made: {cause(error)}.") from error
+    simulator = make_simulator(env, seed, **env_options)
     witness, episodes = _look(simulator, seeds, steps, seed, seconds)
     if witness.report().ok:
         try:

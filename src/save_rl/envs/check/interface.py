@@ -8,6 +8,7 @@ import numpy as np
 
 from save_rl.envs.check.witness import Witness, Wrong
 from save_rl.envs.check.words import cause, kind, shown
+from save_rl.envs.worker import MOST_ACTIONS
 
 _REQUIRED = ("reset", "step", "observe")
 _OPTIONAL = ("action_mask", "render", "sample_step", "save_state", "load_state")
@@ -38,7 +39,10 @@ def look_at_names(witness: Witness, seed: int) -> None:
     if isinstance(simulator, type):
         name = simulator.__name__
         raise Wrong("interface", f"This is the class {name}; check one that is made: {name}().")
-    missing = [name for name in ("num_actions", *_REQUIRED) if not hasattr(simulator, name)]
+    try:
+        missing = [name for name in ("num_actions", *_REQUIRED) if not hasattr(simulator, name)]
+    except Exception as error:
+        raise Wrong("interface", f"Looking at its attributes raised {cause(error)}.") from error
     if missing:
         hint = " It is a function: check what it returns." if callable(simulator) else ""
         text = f"There is no {' and no '.join(missing)} in this {type(simulator).__name__}.{hint}"
@@ -55,6 +59,8 @@ def look_at_names(witness: Witness, seed: int) -> None:
         hint = " Make it an attribute or a @property." if callable(number) else ""
         text = f"num_actions must be a whole number, at least 1, not {shown(number)}.{hint}"
         raise Wrong("interface", text)
+    if number > MOST_ACTIONS:
+        raise Wrong("interface", f"num_actions must be at most {MOST_ACTIONS}, not {number}.")
     witness.simulator = _for_python(witness, simulator, seed)
     what = "simulator" if witness.simulator is simulator else "JAX environment"
     text = f"a {what} of {number} actions, with {', '.join([*_REQUIRED, *present])}"
@@ -69,7 +75,7 @@ def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
     What can be traced is a JAX environment, unless a plain seed gives a state without JAX arrays.
     """
     state, takes_seeds = None, False
-    with suppress(Exception):
+    with suppress(Exception, SystemExit):
         state, takes_seeds = simulator.reset(seed), True
     if "jax" not in sys.modules:
         return simulator
@@ -84,7 +90,7 @@ def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
         for name, *more in (("step", action), ("observe",), ("action_mask",)):
             if witness.has(name):
                 shapes[name] = jax.eval_shape(getattr(simulator, name), state, *more)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if takes_seeds or name == "reset":
             return simulator
         text = f"reset takes a JAX key, but jax.jit can't compile {name}: {cause(error)}."

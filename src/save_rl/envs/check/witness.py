@@ -97,7 +97,7 @@ class Witness:
         start = time.perf_counter()
         try:
             result = getattr(self.simulator, method)(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             subject = _SUBJECT_OF.get(method, method)
             first = {"reset": arguments[0], "load_state": "save_state(state)"}.get(method, "state")
             given = (first, *arguments[1:])
@@ -158,7 +158,7 @@ class Witness:
     def changes(self, state: State, method: str, *arguments: Any) -> list[str]:
         """Names of what a call changes: parts of a state, of the simulator, global generators."""
         before = self._everything(state)
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             getattr(self.simulator, method)(*arguments)
         after = self._everything(state)
         return [name for name in before | after if before.get(name) != after.get(name)]

@@ -6,6 +6,7 @@ import random
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -94,7 +95,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 40 else f"something of type {type(value).__name__}"
 
 
-def cause(error: Exception) -> str:
+def cause(error: BaseException) -> str:
     """An exception's type, first line, and the line of its author's code where it was raised."""
     first = next(iter(str(error).splitlines()), "")
     text = f"{type(error).__name__}: {first}" if first else type(error).__name__
@@ -102,7 +103,9 @@ def cause(error: Exception) -> str:
     frames = [frame for frame in trace if not frame.filename.startswith((*_BETWEEN, "<"))]
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     for frame in [*own[-1:], *frames[:1]]:
-        path = frame.filename.removeprefix(os.getcwd() + os.sep)
+        path = frame.filename
+        with suppress(FileNotFoundError):  # a folder that was deleted
+            path = path.removeprefix(os.getcwd() + os.sep)
         return f"{text} ({path}:{frame.lineno})"
     return text
 
