@@ -123,8 +123,9 @@ def newest(out):
 
 def descendants(process):
     """Return the command lines of all processes below one."""
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
-    lines = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    asked = ["ps", "-A", "-ww", "-o", "pid=,ppid=,args="]  # whatever COLUMNS says
+    listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    lines = [line.split(None, 2) for line in listed.splitlines()]
     found, todo = {}, [process]
     while todo:
         parent = todo.pop()

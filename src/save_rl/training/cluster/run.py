@@ -200,10 +200,10 @@ def _in_use() -> bool:
     from ray._private.state import jobs
     from ray.util import list_named_actors
 
+    found: Any = list_named_actors(all_namespaces=True)
     me = ray.get_runtime_context().get_job_id()
     drivers = [job for job in jobs() if not job["IsDead"] and job["JobID"] != me]
-    named = [actor["namespace"] for actor in list_named_actors(all_namespaces=True)]
-    return bool(drivers) or learner.NAMESPACE in named
+    return bool(drivers) or any(actor["namespace"] == learner.NAMESPACE for actor in found)
 
 
 @contextmanager
