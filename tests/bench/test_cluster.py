@@ -9,6 +9,7 @@ from save_rl.cli.bench import print_bench
 from save_rl.errors import InputError
 from save_rl.training.devices import select_device
 from save_rl.training.settings import TrainSettings
+from tests.training.ray_cluster import private_ray
 
 
 def test_what_many_actors_come_to():
@@ -49,7 +50,8 @@ def test_environments_in_jax_are_refused():
 @pytest.mark.xdist_group("ray")
 def test_a_short_measurement_has_every_figure(monkeypatch):
     monkeypatch.setattr("save_rl.bench.cluster._WARM_UP", 1)
-    report = bench_cluster("covering-hard", select_device("cpu"), lanes=8, seconds=2)
+    with private_ray(token=False):  # a cluster of this user may run here
+        report = bench_cluster("covering-hard", select_device("cpu"), lanes=8, seconds=2)
     print_bench(report, as_json=False)  # a table can be made of it
     assert [case["actors"] for case in report["cases"]] == [1, 2]
     for case in report["cases"]:

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("ray")
 
-from ray._private.authentication_test_utils import reset_auth_token_state
 from ray.cluster_utils import Cluster
 
 from save_rl.training.cluster.learner import NOTES
-from tests.training.test_cluster_run import (
+from tests.training.ray_cluster import (
+    LIMIT,
     called,
     check_counters,
     exists,
@@ -34,7 +34,6 @@ def test_a_run_with_many_faults_finishes_and_counts_right(tmp_path):
     moments = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID"))
     faults = moments.sample(FAULTS, len(FAULTS))
     with private_ray():
-        reset_auth_token_state()  # this process has imported Ray before
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
         try:
             nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
@@ -55,13 +54,12 @@ def test_a_run_with_many_faults_finishes_and_counts_right(tmp_path):
                 os.kill(moments.choice(found), signal.SIGKILL)
             assert driver.poll() is None, "the run ended before its last fault"
             below = [*called(me, "ray::Actor"), *called(me, "ray::Learner")]
-            _, errors = driver.communicate(timeout=900)
+            _, errors = driver.communicate(timeout=LIMIT)
             assert driver.returncode == 0, errors
             assert "Traceback" not in errors
             check_counters(out)
             assert json.loads((out / NOTES).read_text())["restarts"] == FAULTS.count("learner")
-            assert not any(exists(pid) for pid in below)
-            assert called(me, "ray::Learner") == called(me, "ray::Actor") == []
+            wait_for(lambda: not any(exists(pid) for pid in below))
+            wait_for(lambda: not called(me, "ray::Learner") + called(me, "ray::Actor"))
         finally:
             cluster.shutdown()
-    reset_auth_token_state()

@@ -11,7 +11,7 @@ pytest.importorskip("ray")
 
 import save_rl
 from save_rl.training.run_directory import RunDirectory
-from tests.training.test_cluster_run import ROOT, private_ray
+from tests.training.ray_cluster import ROOT, private_ray
 from tests.training.test_covering import LEVEL_0, random_returns
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.slow]

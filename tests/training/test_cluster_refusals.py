@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ray")
 
 from save_rl.training.cluster import here
-from tests.training.test_cluster_run import finish, private_ray, start, wait_for
+from tests.training.ray_cluster import finish, private_ray, start, wait_for
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.slow]
 
@@ -44,8 +44,8 @@ def refusal(code, *options):
 
 
 @pytest.mark.parametrize(("name", "value"), [("TOKEN", "f" * 32), ("MODE", "disabled")])
-def test_a_wrong_token_or_none(started, tmp_path, monkeypatch, name, value):
-    address = started()
+def test_a_wrong_token_or_none(cluster, tmp_path, monkeypatch, name, value):
+    address, _ = cluster
     monkeypatch.setenv(f"RAY_AUTH_{name}", value)
     said = refusal(1, "--cluster", address, "--out", tmp_path / "run")
     assert said == (

@@ -1,19 +1,11 @@
-"""Runs on a Ray cluster by the command line: to their end, whoever dies on the way."""
+"""Runs on a Ray cluster: to their end, whoever dies on the way."""
 
-import csv
-import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-import uuid
-from contextlib import contextmanager
-from itertools import pairwise
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -22,160 +14,115 @@ import pytest
 ray = pytest.importorskip("ray")
 
 from save_rl.errors import InputError  # noqa: E402
-from save_rl.training import checkpoint  # noqa: E402
+from save_rl.training import loop  # noqa: E402
 from save_rl.training.cluster import here, learner  # noqa: E402
 from save_rl.training.cluster.display import rows  # noqa: E402
 from save_rl.training.cluster.program import Program  # noqa: E402
+from save_rl.training.cluster.run import train_on_cluster  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
 from save_rl.training.progress import Progress  # noqa: E402
 from save_rl.training.settings import TrainSettings  # noqa: E402
 from tests.search.table_simulators import maze  # noqa: E402
-from tests.training.numbered import check_numbers  # noqa: E402
+from tests.training.ray_cluster import (  # noqa: E402
+    BATCH,
+    LANES,
+    called,
+    check_counters,
+    descendants,
+    exists,
+    finish,
+    newest,
+    private_ray,
+    start,
+    wait_for,
+)
 
-pytestmark = pytest.mark.xdist_group("ray")
-ROOT = Path(__file__).parents[2]
-LANES, RATIO, BATCH = 8, 4, 16
-SETTINGS = [
-    "train", "tests.training.numbered:Numbered", "--lanes", str(LANES), "--batch", str(BATCH),
-    "--replay", "20000", "--min-replay", "8", "--budget", "2", "--chunk", "8", "--seed", "3",
-    "--checkpoint-seconds", "0",
-]  # fmt: skip
-
-
-@contextmanager
-def private_ray(token=True):
-    """Ray's files in a folder of our own, with a short name, and its token too.
-
-    Without `token`, Ray makes one when a cluster is started.
-    """
-    with (
-        tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("HOME", folder)
-        patch.delenv("RAY_AUTH_MODE", raising=False)
-        patch.delenv("RAY_AUTH_TOKEN", raising=False)
-        patch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
-        if token:
-            patch.setenv("RAY_AUTH_MODE", "token")
-            patch.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
-        patch.setenv("PYTHONPATH", str(ROOT / "src"))
-        patch.delenv("RAY_ADDRESS", raising=False)
-        yield
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    # Ray starts its processes by forking, and executes another program at once.
+    pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
+]
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """The address of a cluster, and its process."""
-    with private_ray():
-        address, process = here.start_cluster()
-        yield address, process
-        here.end_cluster(process)
+def settings(**changes):
+    """The settings of the command line, see `ray_cluster.SETTINGS`."""
+    values = {
+        "env": "tests.training.numbered:Numbered", "lanes": LANES, "batch": BATCH,
+        "replay": 20000, "min_replay": 8, "budget": 2, "chunk": 8, "seeds": (3,),
+    }  # fmt: skip
+    return TrainSettings(**(values | changes))
 
 
-def start(*more):
-    return subprocess.Popen(
-        [sys.executable, "-m", "save_rl", *SETTINGS, *map(str, more)],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-
-
-def finish(process, code=0):
-    said, errors = process.communicate(timeout=240)
-    assert process.returncode == code, errors
-    assert "Traceback" not in errors
-    return said, errors
-
-
-def newest(out):
-    return max(checkpoint.numbers(out / "checkpoints"), default=-1)
-
-
-def wait_for(what, process=None, seconds=120):
-    began = time.monotonic()
-    while not (found := what()):
-        assert process is None or process.poll() is None, process.communicate()[1]
-        assert time.monotonic() - began < seconds
-        time.sleep(0.05)
+def head_of(driver):
+    """Return the process of the cluster that a driver has started."""
+    (found,) = [pid for pid, name in descendants(driver.pid).items() if "guard.py" in name]
     return found
 
 
-def descendants(process):
-    """Processes below one, and what they are called."""
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout
-    lines = [line.split(None, 2) for line in listed.splitlines()[1:]]
-    found, todo = {}, [process]
-    while todo:
-        parent = todo.pop()
-        below = {int(pid): name for pid, above, name in lines if int(above) == parent}
-        found |= below
-        todo += below
-    return found
+def arrays(out):
+    """Read what the last checkpoint of a run has of everything but episodes in progress."""
+    names = ("learner", "replay", "episodes", "env_steps", "updates", "length", "stats")
+    with np.load(out / "checkpoints" / f"{newest(out):09d}" / "arrays.npz") as found:
+        kept = {
+            name: found[name] for name in found if name.startswith(tuple(f"[0].{x}" for x in names))
+        }
+    assert len(kept) > 10
+    return kept
 
 
-def called(process, name):
-    return [pid for pid, args in descendants(process).items() if args.startswith(name)]
+def test_a_run_with_one_actor_in_step_is_that_of_one_machine(cluster, tmp_path, capsys):
+    address, ray_process = cluster
+    here, there = tmp_path / "here", tmp_path / "there"
+    chosen = settings(episodes=60)
+    in_step = ClusterSettings(actors=1, synchronous=True)
+    result = train_on_cluster(chosen, there, in_step, address, checkpoint_seconds=0)
+    errors = capsys.readouterr().err
+    wait_for(lambda: not called(ray_process, "ray::Learner") + called(ray_process, "ray::Actor"))
+    port = address.rpartition(":")[2]
+    assert re.search(rf"^cluster at [\d.]+:{port}; Ray's dashboard: ", errors)
+    assert "actors 1 of 1 alive; steps " in errors
+    for name in ("config.json", "metrics.csv", "curve.png", "checkpoints"):
+        assert (there / name).exists()
+    check_counters(there)
+    assert result.metrics[-1]["episodes"] >= 60
 
-
-def exists(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def check_counters(out, finished=True):
-    """A run is consistent: every transition counted once, the ratio that was asked for."""
-    with np.load(out / "checkpoints" / f"{newest(out):09d}" / "arrays.npz") as arrays:
-        steps, updates = int(arrays["[0].env_steps"]), int(arrays["[0].updates"])
-        assert int(arrays["[0].replay.added"]) == steps
-        check_numbers(arrays["[0].replay.data.observation"], steps)
-    assert updates * BATCH == pytest.approx(steps * RATIO, rel=0.05)
-    lines = list(csv.DictReader(io.StringIO((out / "metrics.csv").read_text())))
-    for name in ("env_steps", "updates", "episodes"):
-        values = [int(line[name]) for line in lines]
-        assert all(before <= after for before, after in pairwise(values))
-    assert int(lines[-1]["env_steps"]) == steps or not finished
+    loop.train(chosen, here, workers=0, checkpoint_seconds=0, progress=False)
+    expected, found = arrays(here), arrays(there)
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        assert np.array_equal(array, found[name]), name
 
 
 @pytest.mark.slow
 def test_a_learner_that_is_killed_goes_on(cluster, tmp_path):
     address, ray_process = cluster
     out = tmp_path / "run"
-    driver = start("--cluster", address, "--episodes", 400, "--out", out)
+    driver = start("--cluster", address, "--episodes", 2000, "--out", out)
     wait_for(lambda: newest(out) >= 4, driver)
     (first,) = called(ray_process, "ray::Learner")
     os.kill(first, signal.SIGKILL)
     said, errors = finish(driver)
-    assert said.startswith(f"{out}: 4")
+    assert said.startswith(f"{out}: 2")
     assert "warning: the learner was gone; it goes on from checkpoint " in errors
-    assert "actors 2 of 2 alive; steps " in errors
-    assert "Ray's dashboard" in errors
-    for name in ("config.json", "metrics.csv", "curve.png", "checkpoints"):
-        assert (out / name).exists()
     assert json.loads((out / learner.NOTES).read_text())["restarts"] == 1
     check_counters(out)
     events = b"".join(path.read_bytes() for path in out.glob("events*"))
     assert b"cluster_parameter_age/seed3" in events
-    assert called(ray_process, "ray::Learner") == called(ray_process, "ray::Actor") == []
+    wait_for(lambda: not called(ray_process, "ray::Learner") + called(ray_process, "ray::Actor"))
 
 
-def test_an_environment_that_is_missing_on_a_node_is_named_with_it(cluster, tmp_path):
+def test_an_environment_that_is_missing_on_a_node_is_named_with_it(cluster, tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text("from tests.search.table_simulators import maze\n")
-    code = f"import sys; sys.path.append({str(tmp_path)!r}); from save_rl.cli import main; main()"
-    driver = subprocess.Popen(
-        [sys.executable, "-c", code, "train", "only_here:maze", "--cluster", cluster[0], "--out",
-         str(tmp_path / "run")],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    _, errors = finish(driver, 2)
-    assert re.search(
-        r"save-rl: --cluster: node [\d.]+ \(\w{8}\): ENV: 'only_here' can't be imported "
-        r"\(No module named 'only_here'\)\.\n$",
-        errors,
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    out = tmp_path / "run"
+    with pytest.raises(InputError) as error:
+        train_on_cluster(settings(env="only_here:maze"), out, ClusterSettings(), cluster[0])
+    assert re.fullmatch(
+        r"--cluster: node [\d.]+ \(\w{8}\): ENV: 'only_here' can't be imported "
+        r"\(No module named 'only_here'\)\.",
+        str(error.value),
     )
-    assert not (tmp_path / "run").exists()
+    assert not out.exists()
 
 
 @pytest.mark.slow
@@ -185,7 +132,7 @@ def test_a_driver_may_leave_and_come_back_and_ends_what_it_began(tmp_path):
     with private_ray(token=False):
         driver = start(*asked)
         wait_for(lambda: newest(out) >= 2, driver)
-        (ray_process,) = [pid for pid, name in descendants(driver.pid).items() if "start" in name]
+        ray_process = head_of(driver)
         driver.kill()
         driver.communicate()
         (before,) = called(ray_process, "ray::Learner")
@@ -199,13 +146,13 @@ def test_a_driver_may_leave_and_come_back_and_ends_what_it_began(tmp_path):
         driver = start(*asked, "--resume")
         wait_for(lambda: called(ray_process, "ray::Learner") == [before], driver)
         assert "cluster at" in driver.stderr.readline()
-        time.sleep(2)
+        assert "episodes" in driver.stderr.readline()  # it has heard of the learner
+        wait_for(lambda: len(called(ray_process, "ray::Actor")) == 2, driver)
         below = descendants(ray_process)
-        assert len([name for name in below.values() if name.startswith("ray::Actor")]) == 2
         driver.send_signal(signal.SIGINT)
         _, errors = finish(driver, 130)
         assert errors.endswith(f"save-rl: stopped; '{out}' is saved, go on with --resume.\n")
-        assert [name for pid, name in below.items() if exists(pid)] == []
+        wait_for(lambda: not any(exists(pid) for pid in below))
         check_counters(out, finished=False)
 
 
@@ -216,14 +163,14 @@ def test_a_cluster_outlives_the_run_it_was_started_for_only_with_the_one_that_fo
     with private_ray(token=False):
         driver = start(*asked, 300)
         wait_for(lambda: newest(out) >= 1, driver)
-        (ray_process,) = [pid for pid, name in descendants(driver.pid).items() if "start" in name]
+        ray_process = head_of(driver)
         driver.kill()
         driver.communicate()
         wait_for(lambda: not called(ray_process, "ray::Actor"))  # the run is over
         assert called(ray_process, "ray::Learner")  # it waits to be asked
         below = descendants(ray_process)
         finish(start(*asked, 600, "--resume"))
-        assert [name for pid, name in below.items() if exists(pid)] == []
+        wait_for(lambda: not any(exists(pid) for pid in below))
         check_counters(out)
 
 
@@ -304,3 +251,40 @@ def test_a_cluster_that_has_ended_is_forgotten():
         code = "import ray; ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["gcs_server", "raylet", "cluster at"])
+def test_a_driver_that_is_killed_while_ray_starts_leaves_nothing_behind(tmp_path, moment):
+    out = tmp_path / "run"
+    with private_ray(token=False):
+        driver = start("--cluster", "auto", "--out", out)
+        if moment == "cluster at":
+            assert driver.stderr.readline().startswith(moment)
+        else:
+            wait_for(lambda: any(moment in x for x in descendants(driver.pid).values()), driver)
+        below = descendants(driver.pid)
+        driver.kill()
+        driver.communicate()
+        wait_for(lambda: not any(exists(pid) for pid in below))
+        assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_run_is_gone_is_ended_and_not_joined(tmp_path):
+    out = tmp_path / "run"
+    with private_ray(token=False):
+        driver = start("--cluster", "auto", "--out", out)
+        assert driver.stderr.readline().startswith("cluster at ")
+        below = descendants(driver.pid)
+        os.kill(head_of(driver), signal.SIGKILL)  # so that nobody ends what it has started
+        driver.kill()
+        driver.communicate()
+        address = here.running_cluster()
+        assert len(here.abandoned(address)) == 1
+        _, errors = finish(start("--cluster", "auto", "--out", out, "--episodes", 300))
+        first, second, *_ = errors.splitlines()
+        assert first == f"ended the cluster at {address}: the run that started it is gone"
+        assert second.startswith("cluster at ")
+        assert not any(exists(pid) for pid in below)
+        check_counters(out)

@@ -120,7 +120,8 @@ class Learner:
         self._stop.code = code
 
     def _work(self) -> None:
-        self._outcome = self._train()
+        outcome = self._train()
+        self._asked, self._outcome = time.monotonic(), outcome
         while time.monotonic() - self._asked < _STAYS:
             time.sleep(1.0)
         if self._job.started:

@@ -23,8 +23,10 @@ from save_rl.training import loop
 from save_rl.training.cluster import crew, learner
 from save_rl.training.cluster.display import rows
 from save_rl.training.cluster.here import (
+    abandoned,
     answers,
     end_cluster,
+    keep,
     module_path,
     running_cluster,
     same_port,
@@ -66,14 +68,17 @@ def train_on_cluster(
         RunDirectory.check_old(out, settings)
     else:
         RunDirectory.check_new(out)
-    with ExitStack() as stack, StopOnSignal() as stop:
-        mine: list[int] = []  # clusters that end with this run
-        stack.callback(lambda: [end_cluster(process) for process in mine])
-        # Ray prints notes about processes that died; the learner says what matters.
+    with ExitStack() as stack:
+        mine: list[int] = []  # heads of clusters that end with this run
+        stack.callback(lambda: end_cluster(*mine) if mine else None)
+        # Ray prints notes about dead processes; the learner says what matters.
         stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
-        _connect(address, mine)
+        with StopOnSignal() as early:
+            _connect(address, mine)
         stack.callback(ray.shutdown)
-        stop.__enter__()  # Ray has put a handler of its own for SIGTERM
+        # Entered after Ray has set a handler of its own for SIGTERM.
+        stop = stack.enter_context(StopOnSignal())
+        stop.code = stop.code or early.code
         found = _find(out, mine)
         if found is None:
             variables = module_path()
@@ -88,12 +93,14 @@ def train_on_cluster(
             raise InputError(
                 f"--out: '{out}' is being trained on this cluster; add --resume to join."
             )
+
+        def joined(job: learner.Job) -> None:
+            _check_same(job, settings, cluster)
+            for process in mine:  # from now on the learner ends the cluster if nobody else does
+                keep(process)
+
         with Progress(settings.agent, *_goal(settings), progress) as display:
-            outcome, started = _follow(
-                found, out, stop, display, lambda job: _check_same(job, settings, cluster)
-            )
-        if started:
-            mine[:] = [started]
+            outcome = _follow(found, out, stop, display, joined, mine)
     if outcome.kind == "stopped":
         if not (out / "config.json").exists():
             raise Interrupted("stopped before anything was written.", outcome.code)
@@ -132,18 +139,35 @@ def _check(
 
 
 def _connect(address: str, mine: list[int]) -> None:
-    """Connect to a cluster; one that is started for this becomes `mine`."""
-    expected = address
+    """Connect to a cluster; the head of one that is started for this becomes `mine`."""
     if address == "auto":
-        expected = running_cluster() or ""
-        if not expected:
-            expected, process = start_cluster()
-            mine.append(process)
-    elif not answers(address):
-        raise InputError(
-            f"--cluster: nobody answers at '{address}'; start a cluster there with ray start "
-            "--head, or use --cluster auto."
-        )
+        expected = running_cluster()
+        if expected is not None:
+            context = _init(address, expected)
+            left = [] if _in_use() else abandoned(expected)
+            if not left:
+                _say_where(context)
+                return
+            ray.shutdown()
+            end_cluster(*left)
+            print(
+                f"ended the cluster at {expected}: the run that started it is gone",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+        expected, process = start_cluster()
+        mine.append(process)
+    else:
+        expected = address
+        if not answers(address):
+            raise InputError(
+                f"--cluster: nobody answers at '{address}'; start a cluster there with ray start "
+                "--head, or use --cluster auto."
+            )
+    _say_where(_init(address, expected))
+
+
+def _init(address: str, expected: str) -> Any:
+    """Join a cluster; refuse one that is not at the address that is expected."""
     try:
         with _silence():
             context: Any = ray.init(
@@ -162,9 +186,24 @@ def _connect(address: str, mine: list[int]) -> None:
             f"--cluster: there are several clusters on this machine, '{found}' and '{expected}'; "
             "say which one."
         )
-    board = context.dashboard_url
+    return context
+
+
+def _say_where(context: Any) -> None:
+    found, board = context.address_info["gcs_address"], context.dashboard_url
     where = f"http://{board}" if board else "not installed; pip install 'ray[default]' brings it"
     print(f"cluster at {found}; Ray's dashboard: {where}", file=sys.stderr, flush=True)
+
+
+def _in_use() -> bool:
+    """Test whether a learner, or any driver but this one, uses the cluster."""
+    from ray._private.state import jobs
+    from ray.util import list_named_actors
+
+    found: Any = list_named_actors(all_namespaces=True)
+    me = ray.get_runtime_context().get_job_id()
+    drivers = [job for job in jobs() if not job["IsDead"] and job["JobID"] != me]
+    return bool(drivers) or any(actor["namespace"] == learner.NAMESPACE for actor in found)
 
 
 @contextmanager
@@ -307,23 +346,26 @@ def _check_same(job: learner.Job, settings: TrainSettings, cluster: ClusterSetti
 
 def _follow(
     found: Any, out: Path, stop: StopOnSignal, display: Progress,
-    check: Callable[[learner.Job], None],
-) -> tuple[learner.Outcome, int]:  # fmt: skip
-    """Show how a run goes until it is over; how it ended, and the cluster that ends with it.
+    joined: Callable[[learner.Job], None], mine: list[int],
+) -> learner.Outcome:  # fmt: skip
+    """Show the progress of a run until it is over; return how it ended.
 
-    check: refuses the run of a learner.
+    joined: called with the run of each learner process when it first answers; may refuse it.
+    mine: set to the head of the cluster that ends with the run, if there is one.
     """
     heard, process, answered = 0, 0, time.monotonic()
+    started: list[int] = []
     try:
         while True:
             status = _ask(found, heard)
             if status is None:
                 _check_alive(out, answered)
                 if process == 0 and stop.code is not None:
-                    return learner.Outcome("stopped", code=stop.code), 0
-            elif status.process != process:  # it is new, and so is all that it says
-                check(status.job)
+                    return learner.Outcome("stopped", code=stop.code)
+            elif status.process != process:  # a new process: it repeats nothing that was said
+                joined(status.job)
                 heard, process = 0, status.process
+                started = [status.job.started] if status.job.started else []
                 continue
             else:
                 answered = time.monotonic()
@@ -333,12 +375,14 @@ def _follow(
                 display.update(status.done, status.note, rows(status.figures))
                 if status.outcome is not None:
                     _end(found, out)
-                    return status.outcome, status.job.started
+                    mine[:] = started or mine
+                    return status.outcome
                 if stop.code is not None:
                     found.stop.remote(stop.code)
             time.sleep(_EVERY)
     except (KeyboardInterrupt, SystemExit):  # asked twice
         _end(found, out)
+        mine[:] = started or mine
         raise
 
 
