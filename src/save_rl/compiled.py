@@ -8,7 +8,6 @@ of all of them. A damaged file in it is compiled anew: every file carries a chec
 import contextlib
 import hashlib
 import os
-import pickle
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -32,7 +31,7 @@ _KERNELS = (
 
 @cache
 def _cache_dir() -> str | None:
-    """A writable folder for this version of the kernels; None where there is none."""
+    """Return a writable folder for this version of the kernels; None where there is none."""
     sources = b"".join((_PACKAGE / name).read_bytes() for name in _KERNELS)
     root = _config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "save_rl" / f"numba-{hashlib.sha256(sources).hexdigest()[:16]}"
@@ -56,12 +55,12 @@ class _Checked(IndexDataCacheFile):
 
     def _dump(self, obj: Any) -> bytes:
         data = super()._dump(obj)
-        return data + hashlib.sha256(data).digest()  # `pickle` ignores what follows its end
+        return data + hashlib.sha256(data).digest()  # Numba ignores what follows the end
 
     def _load_index(self) -> dict[Any, str]:
         try:
             return super()._load_index()
-        except Exception:  # `pickle` raises anything
+        except Exception:  # garbage raises anything
             with contextlib.suppress(OSError):
                 os.unlink(self._index_path)
             return {}
@@ -70,7 +69,7 @@ class _Checked(IndexDataCacheFile):
         data = Path(self._data_path(name)).read_bytes()
         if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
             return None
-        return pickle.loads(data)
+        return super()._load_data(name)
 
 
 _DIGEST = hashlib.sha256().digest_size

@@ -23,7 +23,10 @@ SUMMARIES = {
 
 
 def _stop(message: object, code: int) -> NoReturn:
-    print(f"save-rl: {message}", file=sys.stderr, flush=True)
+    try:
+        print(f"save-rl: {message}", file=sys.stderr, flush=True)
+    except OSError:  # a terminal that was closed
+        pass
     raise SystemExit(code)
 
 

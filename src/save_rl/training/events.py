@@ -38,19 +38,20 @@ class EventFile:
         The first write also tells TensorBoard to drop what earlier sittings wrote from this step
         on.
         """
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.proto.summary_pb2 import Summary
+        from tensorboardX.proto import event_pb2, summary_pb2
 
+        proto: Any = event_pb2  # protobuf makes the classes at run time
+        summary: Any = summary_pb2
         now = time.time()
         events = []
         if self._path is None:
             name = f"events.out.tfevents.{now:.0f}.{socket.gethostname()}.{os.getpid()}"
             self._path = self._folder / name
-            start = SessionLog(status=SessionLog.START)
+            start = proto.SessionLog(status=proto.SessionLog.START)
             events += [
-                Event(wall_time=now, file_version="brain.Event:2"),
-                Event(wall_time=now, step=step, session_log=start),
+                proto.Event(wall_time=now, file_version="brain.Event:2"),
+                proto.Event(wall_time=now, step=step, session_log=start),
             ]
-        values = [Summary.Value(tag=tag, simple_value=x) for tag, x in scalars.items()]
-        events.append(Event(wall_time=now, step=step, summary=Summary(value=values)))
+        values = [summary.Summary.Value(tag=tag, simple_value=x) for tag, x in scalars.items()]
+        events.append(proto.Event(wall_time=now, step=step, summary=summary.Summary(value=values)))
         append(self._path, b"".join(map(_record, events)))
