@@ -1,5 +1,6 @@
 """The command line. It imports what a command needs when the command runs, and not before."""
 
+import contextlib
 import io
 import sys
 from collections.abc import Sequence
@@ -23,10 +24,8 @@ SUMMARIES = {
 
 
 def _stop(message: object, code: int) -> NoReturn:
-    try:
+    with contextlib.suppress(OSError):  # a terminal that was closed
         print(f"save-rl: {message}", file=sys.stderr, flush=True)
-    except OSError:  # a terminal that was closed
-        pass
     raise SystemExit(code)
 
 
