@@ -1,4 +1,4 @@
-"""What actors on a Ray cluster gain, what they send, and what that comes to for many of them."""
+"""Speed, traffic and memory of actors on a Ray cluster, with an extrapolation to many actors."""
 
 import time
 from collections.abc import Iterator
@@ -33,11 +33,11 @@ _MB = 1e6
 
 
 def bench_cluster(env: str, device: Any, lanes: int, seconds: float) -> dict[str, Any]:
-    """Train SAVE with one actor and with two, on a cluster of this machine alone.
+    """Measure SAVE with one actor and with two, on a cluster of this machine alone.
 
     lanes: of each actor, as in the table for many actors. Both cases take turns, since other work
-    may share the machine, and figures are medians over the turns. So do one and two processes that
-    act for nobody: no cluster could gain more on this machine.
+    may share the machine, and figures are medians over the turns. One and two processes that act
+    without a learner take turns as well: they bound the speed-up on this machine.
     """
     settings = TrainSettings(env=simulator_name(env), lanes=lanes, chunk=1)
     settings.check()
@@ -92,7 +92,7 @@ def _cluster() -> Iterator[None]:
 
 
 class _Case:
-    """A run with so many actors, in turns."""
+    """A run with a number of actors, measured in turns."""
 
     def __init__(self, settings: TrainSettings, envs: Any, actors: int, device: Any):
         self.settings = replace(settings, lanes=actors * settings.lanes)
@@ -103,7 +103,7 @@ class _Case:
         self._clocks.watch("waiting", self.program.crew, "_wait")
         self._step, self.state = 0, self.program.begin()
         self._turns: list[dict[str, float]] = []
-        self._report: Any = None  # the last one that was taken in
+        self._report: Any = None  # the last one received
         take = self.program._take
 
         def taking(seed: Any, first: int, report: Any) -> Any:
@@ -116,12 +116,12 @@ class _Case:
         self.state, self._step = self.program.advance(self.state, self._step), self._step + 1
 
     def warm_up(self) -> None:
-        """Until everything is compiled."""
+        """Train until everything is compiled."""
         while self._step < self.settings.min_replay // self.settings.lanes + _WARM_UP:
             self._advance()
 
     def turn(self, seconds: float) -> None:
-        """Train for so long."""
+        """Train for this many seconds."""
         program, places = self.program, self.program.crew.places
         before, waited = program.counters(self.state), self._clocks.seconds["waiting"]
         asked, first = sum(place.steps for place in places), self._step
@@ -151,11 +151,11 @@ class _Case:
                 "megabytes_in_object_stores": stored / _MB,
             }
         )
-        while any(place.owed for place in places):  # nobody works in the other's turn
+        while any(place.owed for place in places):  # leave no work for the other's turn
             program.crew._wait()
 
     def report(self) -> dict[str, Any]:
-        """Medians over the turns, and sizes."""
+        """Return medians over the turns, and sizes."""
         program, places = self.program, self.program.crew.places
         packed: Any = import_module("ray.cloudpickle")
         lanes = len(self._report.experience.moved)
@@ -175,7 +175,7 @@ class _Case:
 
 
 class _Alone:
-    """So many processes that act as the actor of a case does, in turns, and send nothing."""
+    """A number of processes that act as the actor of a case does, in turns, and send nothing."""
 
     def __init__(self, case: _Case, processes: int):
         settings, lanes = case.settings, case.settings.lanes
@@ -192,7 +192,7 @@ class _Alone:
         self.speeds: list[float] = []
 
     def turn(self, seconds: float) -> None:
-        """Act for so long."""
+        """Act for this many seconds."""
         self.speeds.append(sum(ray.get([p.act.remote(seconds) for p in self._processes])))
 
 
@@ -204,7 +204,7 @@ class _Acting:
         self._actor.start(task)
 
     def act(self, seconds: float) -> float:
-        """Real steps per second."""
+        """Return real steps per second."""
         steps, started = 0, time.perf_counter()
         while steps == 0 or time.perf_counter() - started < seconds:
             steps += len(self._actor.act(self._order, [self._leaves]).experience.moved)
@@ -212,10 +212,10 @@ class _Acting:
 
 
 def _many(case: dict[str, Any], settings: TrainSettings, actors: int) -> dict[str, Any]:
-    """What so many actors come to, if all go on as the measured ones did.
+    """Extrapolate a case to a number of actors of the same speed.
 
-    Every actor has as many lanes as in the case, and a node of its own, the worst case: actors of
-    a node share what is sent to it.
+    Every actor has as many lanes as in the case, and its own node, the worst case: the actors of a
+    node share what is sent to it.
     """
     lanes, speed = case["lanes"] // case["actors"], case["env_steps_per_second"] / case["actors"]
     steps, rounds, ahead = actors * speed, speed / lanes, ClusterSettings().ahead
