@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from save_rl.training.cluster import here
-from tests.training.ray_cluster import ROOT, exists, wait_for
+from tests.training.ray_cluster import ROOT, descendants, exists, wait_for
 
 SLEEP = [
     sys.executable, "-c",
@@ -63,6 +63,24 @@ def test_a_process_that_is_kept_outlives_its_owner_and_ends_with_its_guard():
     os.kill(guard, signal.SIGTERM)
     wait_for(lambda: not exists(sleeper) and not exists(guard))
     owner.communicate()
+
+
+def test_a_command_that_ignores_the_signal_is_killed_with_its_group():
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); import subprocess; "
+    below = "subprocess.run(['sleep', '9999'])"
+    reading, writing = os.pipe()
+    code = f"from save_rl.training.cluster.guard import guard; guard({reading}, {{}}, patience=0.1)"
+    command = [sys.executable, "-c", stubborn + below]
+    guard = subprocess.Popen(
+        [sys.executable, "-c", code.format(command)], pass_fds=[reading],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    os.close(reading)
+    wait_for(lambda: any(x.startswith("sleep") for x in descendants(guard.pid).values()), guard)
+    left = descendants(guard.pid)
+    os.close(writing)
+    guard.wait()
+    wait_for(lambda: not any(exists(pid) for pid in left))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""The same training with actors on a Ray cluster: one learner, many processes that act.
+"""Training with actors on a Ray cluster: one learner, many actor processes.
 
-`settings` is what can be told, `actor` the process that acts, `crew` the actors as the learner sees
-them, `program` what learns from them, and `learner` the process that does. `run` is for whoever
-asks for a run: it finds or starts a cluster (`here`) and the learner on it, and shows how it goes
-(`display`). Acting and learning themselves are those of `training.host`.
+`settings` are the options, `actor` is the actor process, `crew` manages the actors for the learner,
+`program` learns from them, and `learner` is the process that runs it. `run` is the driver: it finds
+or starts a cluster (`here`, `guard`), starts the learner on it, and shows its progress (`display`).
+Acting and learning themselves are those of `training.host` and `training.r2d2`.
 """

@@ -1,7 +1,7 @@
-"""A process that acts: its lanes, its searches and its copy of the network, on one core.
+"""An actor: its lanes, its searches and its copy of the network, on one core.
 
-It has a whole program, of which it uses the part that acts. What it does depends on the seed, its
-number, how often it was replaced, and what it is told.
+It makes a whole program and uses the part that acts. Its random numbers depend on the seed, its
+number, and how often it was replaced.
 """
 
 import os
@@ -23,7 +23,7 @@ from save_rl.training.settings import TrainSettings
 
 
 class Order(NamedTuple):
-    """A step that an actor is asked for, and how far the run has come."""
+    """A request for one step of all lanes, with the progress of the run."""
 
     episodes: int
     length: float
@@ -33,28 +33,28 @@ class Order(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What an actor did."""
+    """The answer of an actor."""
 
     experience: host.Experience | r2d2.Experience
-    faults: int  # of its simulators, since the last report
-    megabytes: int  # the most memory that its process has had
+    faults: int  # of its simulators since the last report
+    megabytes: int  # peak memory of its process
 
 
 class Task(NamedTuple):
-    """What an actor is, in plain values."""
+    """The description of an actor, in plain values."""
 
     settings: dict[str, Any]  # of the run
     number: int
     life: int  # how often it was replaced
     first: int  # of its lanes, among those of the run
     lanes: int
-    level: int  # that its first episodes are asked for
+    level: int  # of its first episodes
 
 
 class _Own:
-    """Random numbers of an actor's own, except for the first one; that does what one machine does.
+    """Gives every actor its own random numbers; the first one has those of one machine.
 
-    level: what new episodes are asked for.
+    level: of new episodes.
     """
 
     def __init__(self, task: Task, *arguments: Any, **options: Any):
@@ -76,7 +76,7 @@ class Lanes(_Own, host.Program):
 
 
 class FrameLanes(_Own, r2d2.Program):
-    """The lanes of an actor of R2D2; they explore as these lanes of the whole run do."""
+    """The lanes of an R2D2 actor, with the epsilons that these lanes have in the whole run."""
 
     def __init__(self, task: Task, settings: TrainSettings, *arguments: Any, **options: Any):
         everybody = settings.lanes
@@ -89,10 +89,10 @@ class FrameLanes(_Own, r2d2.Program):
 
 
 class Actor:
-    """Acts when it is told to.
+    """Acts on request.
 
-    fetch: gets parameters by what stands for them in an order. ask: asks a network that is
-    elsewhere, if it is; see `Evaluate`.
+    fetch: gets parameters by their reference. ask: evaluates the network in another process, if
+    given; see `Evaluate`.
     """
 
     def __init__(self, fetch: Callable[[Any], Any], ask: Evaluate | None = None):
@@ -101,12 +101,12 @@ class Actor:
         self._faults = self._steps = 0
 
     def start(self, task: Task) -> dict[str, Any]:
-        """Make the lanes; returns who and where this is."""
+        """Make the lanes; return the host, the process number and the installed versions."""
         from save_rl.envs import make_all
         from save_rl.training.devices import select_device
 
         settings = settings_from_json(task.settings)
-        select_device("cpu")  # finds compiled programs on disk
+        select_device("cpu")  # sets the cache of compiled programs
         envs = make_all(settings.env, settings.seeds, **settings.env_options)
         if get_agent(settings.agent).recurrent:
             self._lanes: Any = FrameLanes(task, settings, envs)
@@ -120,7 +120,7 @@ class Actor:
         }
 
     def act(self, order: Order, parameters: list[Any]) -> Report:
-        """A step of all lanes. parameters: one thing that `fetch` takes."""
+        """Make a step with all lanes. parameters: a list with one reference, for `fetch`."""
         lanes, seed = self._lanes, self._seed
         if order.version != self._version:
             self._evaluate = self._ask or lanes.acting(self._fetch(parameters[0]))
@@ -132,7 +132,7 @@ class Actor:
             episodes=np.int64(order.episodes), length=np.float32(order.length),
             updates=np.int64(order.updates),
         )  # fmt: skip
-        # Its own count: it may be asked for several steps of one round.
+        # An own count, since one round may ask for several steps.
         done = lanes.act(0, seed, self._evaluate, self._steps)
         self._steps += 1
         self._seed = seed._replace(
@@ -146,6 +146,6 @@ class Actor:
 
 
 def peak_megabytes() -> int:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used * (1 if sys.platform == "darwin" else 2**10) // 10**6

@@ -1,7 +1,6 @@
-"""The actors of a run as the learner sees them: asked, waited for, replaced when they die.
+"""The actors of a run for the learner: sends requests, collects answers, replaces dead actors.
 
-Every actor owes at most `ahead` answers, so whatever the speed of either side, what waits to be
-taken in is bounded.
+Every actor owes at most `ahead` answers, so the number of waiting answers is bounded at any speed.
 """
 
 import json
@@ -33,26 +32,26 @@ except ImportError as error:
 
 _DEATHS_IN_A_ROW = 8  # without an answer in between
 _PATIENCE = 120.0  # seconds without any actor, at the start and later
-_SILENCE = 5.0  # seconds that an actor may wait for a core before that is said
+_SILENCE = 5.0  # seconds that an actor may wait for a core before the run says so
 _GONE = (
     exceptions.RayActorError, exceptions.ObjectLostError, exceptions.WorkerCrashedError,
     exceptions.NodeDiedError,
 )  # fmt: skip
 _ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # an actor never sees a GPU
 SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-"""For processes that share one: each takes what it needs."""
-# It has one core and needs no more threads. Where its numbers are to be those of one machine, they
-# are added up as there.
+"""For processes that share a GPU: each allocates what it needs."""
+# An actor has one core, so more threads gain nothing. A synchronous actor keeps the threads of one
+# machine, since their number changes the order of sums.
 ONE_CORE = {
     **_ENVIRONMENT,
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
     **ONE_THREAD,
 }
-"""For a process that acts."""
+"""For an actor process."""
 
 
 class _Place:
-    """One place of the crew, and who fills it."""
+    """One place of the crew, and the actor that fills it."""
 
     def __init__(self, number: int, lanes: int, first: int):
         self.number, self.lanes, self.first = number, lanes, first
@@ -64,7 +63,7 @@ class _Place:
         self.steps = 0
         self.version = -1
         self.megabytes = 0
-        self.since = 0.0  # when its actor was asked for
+        self.since = 0.0  # when its actor was requested
 
     @property
     def ready(self) -> bool:
@@ -74,7 +73,8 @@ class _Place:
 class Crew:
     """Actors that share the lanes of a run.
 
-    said: is told when one of them is replaced. device: of the network, where it is not theirs.
+    said: called with a line when an actor is replaced. device: of the network if the learner's
+    machine evaluates it.
     """
 
     def __init__(
@@ -89,16 +89,19 @@ class Crew:
             _Place(number, lanes, int(firsts[number])) for number, lanes in enumerate(sizes)
         ]
         self.deaths, self._in_a_row = 0, 0
-        self._told, self._looked = False, 0.0  # that actors wait, and when that was asked for
+        self._told, self._looked = (
+            False,
+            0.0,
+        )  # whether waiting actors were reported; the last check
         self._level = 0
         self._parameters: Any = None
         self._actor: Any = ray.remote(Actor)
         self._server: Any = ray.remote(Inference)
 
     def begin(self, level: int, after: int = -1) -> None:
-        """Start everybody; their first episodes are of this level.
+        """Start all actors; their first episodes have this level.
 
-        after: rounds that were made before, so that they don't do the same as in the first.
+        after: rounds made before, so that actors don't repeat the random numbers of those.
         """
         self._level = level
         for place in self.places:
@@ -109,7 +112,7 @@ class Crew:
             self._fill(place)
 
     def close(self) -> None:
-        """End everybody."""
+        """End all actors."""
         for place in self.places:
             if place.actor is not None:
                 ray.kill(place.actor)
@@ -120,15 +123,15 @@ class Crew:
             self._inference = None
 
     def publish(self, leaves: list[Any]) -> None:
-        """Put parameters where all nodes can get them."""
+        """Put parameters into the object store, for all nodes."""
         self._parameters = ray.put([np.asarray(x) for x in leaves])
         if self._inference is not None:
             self._tell_inference()
 
     def _start_inference(self) -> None:
-        """A process beside this one that answers all actors."""
+        """Start a process on this node that evaluates the network for all actors."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        gpus = 0.5 if self._device == "gpu" else 0  # the rest is the learner's
+        gpus = 0.5 if self._device == "gpu" else 0  # the learner has the rest
         environment = SHARED_GPU if self._device == "gpu" else _ENVIRONMENT
         self._inference = self._server.options(
             num_cpus=0, num_gpus=gpus, max_concurrency=1000, scheduling_strategy=here,
@@ -145,14 +148,14 @@ class Crew:
             self._restart_inference(error)
 
     def _restart_inference(self, error: Exception) -> None:
-        """Another process that answers, and others that ask it: episodes in progress are lost."""
+        """Replace the inference process and all actors; episodes in progress are lost."""
         self._count_death(error)
         self._said("the process that answers the actors is gone; all begin anew")
         self.close()
         self.begin(self._level)
 
     def together(self, order: Order) -> list[tuple[int, Report]]:
-        """One step of everybody: the first lane and the report of each, in their order."""
+        """Make one step with all actors; return the first lane and the report of each, in order."""
         reports: dict[int, Report] = {}
         asked: set[tuple[int, int]] = set()
         while len(reports) < len(self.places):
@@ -167,7 +170,7 @@ class Crew:
         return [(place.first, reports[place.number]) for place in self.places]
 
     def next(self, order: Order) -> tuple[int, Report]:
-        """Ask everybody who owes less than they may, and wait for the next report."""
+        """Send up to `ahead` requests per actor; return the next report and its first lane."""
         while True:
             for place in self.places:
                 while place.ready and len(place.owed) < self._cluster.ahead:
@@ -178,11 +181,11 @@ class Crew:
 
     @property
     def alive(self) -> int:
-        """Actors that are ready."""
+        """The number of actors that are ready."""
         return sum(place.ready for place in self.places)
 
     def stored_bytes(self) -> int:
-        """Parameters, and answers that wait, as they lie in object stores."""
+        """Return the bytes of parameters and waiting answers in object stores."""
         owed = [reference for place in self.places for reference, _ in place.owed]
         held = [*owed, *([self._parameters] if self._parameters is not None else [])]
         found = get_object_locations(held) if held else {}
@@ -205,12 +208,12 @@ class Crew:
         place.starting = place.actor.start.remote(task)
 
     def _ask(self, place: _Place, order: Order) -> None:
-        # In a list, the reference is not looked up for every step: actors do when it is new.
+        # Ray does not resolve a reference inside a list: actors fetch it when the version is new.
         place.owed.append((place.actor.act.remote(order, [self._parameters]), order))
         self._level = order.level
 
     def _wait(self) -> tuple[_Place, Report | None]:
-        """Wait for anything to happen at a place; the report if it was one."""
+        """Wait for the next event; return its place, and the report if it is one."""
         began = time.monotonic()
         while True:
             waiting = {}
@@ -252,7 +255,7 @@ class Crew:
         return place, found
 
     def _say_who_waits(self) -> None:
-        """Say it once if actors find no core."""
+        """Report once that actors find no core."""
         now = time.monotonic()
         late = [p for p in self.places if p.starting is not None and now - p.since > _SILENCE]
         if self._told or not late or now - self._looked < _SILENCE:
@@ -277,7 +280,7 @@ class Crew:
             raise RunError(f"--cluster: {place.where}: {other}")
 
     def _replace(self, place: _Place, error: Exception) -> None:
-        """A new actor for a place; what the old one owed is lost, and its episodes."""
+        """Start a new actor for a place; the answers that the old one owed are lost."""
         self._count_death(error)
         where = place.where or "before it was ready"
         self._said(f"actor {place.number} is gone, {where}; another one takes its place")
@@ -292,7 +295,7 @@ class Crew:
 
 
 def other_version(theirs: dict[str, Any]) -> str:
-    """What is installed elsewhere, by the `versions` there, and not here; '' if all is the same."""
+    """Return a sentence on the first package whose version differs here; '' if all agree."""
     mine = versions()
     for package in ("save-rl", "jax", "numpy", "python"):
         if theirs[package] != mine[package]:
@@ -304,14 +307,14 @@ def other_version(theirs: dict[str, Any]) -> str:
 
 
 def _has_core(actor: Any) -> bool:
-    """Whether an actor has a process: it has no address before."""
+    """Test whether an actor has a process: it has no address before."""
     from ray._private.state import actors
 
     return bool(actors(actor._actor_id.hex())["Address"]["IPAddress"])
 
 
 class _Question:
-    """Asks the network that is elsewhere, from within an actor."""
+    """Evaluates the network in another process, for an actor."""
 
     def __init__(self, server: Any):
         self._server = server

@@ -1,4 +1,4 @@
-"""The state of a run on a cluster in words."""
+"""The rows of the progress table of a run on a cluster."""
 
 _ROWS = {
     "actors": "{actors_alive:.0f} of {actors:.0f} alive",
@@ -13,5 +13,5 @@ _ROWS = {
 
 
 def rows(figures: dict[str, float]) -> dict[str, str]:
-    """The figures of a learner by their names."""
+    """Return the text of each row by its name."""
     return {name: text.format(**figures) for name, text in _ROWS.items()} if figures else {}

@@ -1,6 +1,6 @@
-"""The network of all actors in one process, with the learner's GPU if it has one.
+"""One process that evaluates the network for all actors, on the learner's GPU if it has one.
 
-What actors ask at about the same time is answered as one batch.
+Requests that arrive within half a millisecond form one batch.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ import numpy as np
 from save_rl.training import host
 from save_rl.training.run_directory import settings_from_json
 
-_GATHER = 5e-4  # seconds in which the others may ask as well
+_GATHER = 5e-4  # seconds to wait for further requests
 
 
 class Inference:
-    """Answers actors; its methods may be called at the same time.
+    """Evaluates the network for actors; its methods may be called concurrently.
 
     settings: of the run, in plain values. device: see `select_device`.
     """
@@ -36,12 +36,12 @@ class Inference:
         self.asked = self.batches = 0
 
     async def use(self, leaves: list[Any]) -> None:
-        """Answer with these parameters from now on."""
+        """Use these parameters from now on."""
         with jax.default_device(self._device):
             self._evaluate = self._program.acting(leaves)
 
     async def evaluate(self, observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What an actor's states are worth, see `search.simulators.Evaluate`."""
+        """Evaluate the states of an actor, see `search.simulators.Evaluate`."""
         answer = asyncio.get_running_loop().create_future()
         self._waiting.append((observation, mask, answer))
         if self._working is None:
@@ -49,7 +49,7 @@ class Inference:
         return await answer
 
     async def counts(self) -> tuple[int, int]:
-        """How often actors have asked, and how many batches that made."""
+        """Return the numbers of requests and of batches so far."""
         return self.asked, self.batches
 
     async def _work(self) -> None:
@@ -59,7 +59,7 @@ class Inference:
             self.asked, self.batches = self.asked + len(asked), self.batches + 1
             try:
                 answers = self._answer(asked)
-            except Exception as error:  # whoever asked is told
+            except Exception as error:  # raised in the actors that asked
                 answers = [error] * len(asked)
             for (_, _, future), answer in zip(asked, answers, strict=True):
                 if future.cancelled():

@@ -1,8 +1,8 @@
-"""The process that learns: the ordinary training loop over a crew of actors.
+"""The learner process: the ordinary training loop over a crew of actors.
 
-It belongs to no other process, so that whoever asked for the run may leave and come back. If it
-dies, Ray starts it again, and it goes on from the last checkpoint of its folder. When the run is
-over, it stays for a moment, to be asked how it ended.
+It is detached, so the driver may leave and come back. If it dies, Ray starts it again, and it
+continues from the last checkpoint with new actors and new episodes. When the run is over, it waits
+half a minute for a driver to ask how it ended.
 """
 
 import json
@@ -37,8 +37,8 @@ ray = crew.ray
 NAMESPACE = "save_rl"
 NOTES = "cluster.json"  # in the folder of the run
 _DEATHS_IN_A_ROW = 8  # without a new checkpoint in between
-_STAYS = 30.0  # seconds after the end, if nobody asks
-_EVERY = 0.5  # seconds between two looks at the crew
+_STAYS = 30.0  # seconds after the end, or after the last question
+_EVERY = 0.5  # seconds between two measurements of the crew
 
 
 class Job(NamedTuple):
@@ -55,7 +55,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a run ended."""
+    """The end of a run."""
 
     kind: str  # finished, stopped, refused or failed
     message: str = ""
@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
 
 
 class Status(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     job: Job
     process: int
@@ -75,12 +75,12 @@ class Status(NamedTuple):
 
 
 def learner_name(out: Path) -> str:
-    """The name of the learner of a folder."""
+    """Return the name of the learner of a folder."""
     return f"learner of {out.resolve()}"
 
 
 class _Bar(Progress):
-    """Remembers what it was told."""
+    """Keeps the last progress, and shows nothing."""
 
     def __init__(self) -> None:
         super().__init__("", 0, "", enabled=False)
@@ -91,7 +91,7 @@ class _Bar(Progress):
 
 
 class Learner:
-    """Trains in a thread of its own, from when it is made."""
+    """Trains in its own thread as soon as it is made."""
 
     def __init__(self, job: Job):
         self._job, self._out = job, Path(job.out)
@@ -107,7 +107,7 @@ class Learner:
         threading.Thread(target=self._work, daemon=True).start()
 
     def status(self, heard: int = 0) -> Status:
-        """How far the run is; of what was said, that after the first `heard`."""
+        """Return the progress of the run; of its messages, those after the first `heard`."""
         self._asked = time.monotonic()
         watch, bar = self._watch, self._bar
         return Status(
@@ -116,7 +116,7 @@ class Learner:
         )  # fmt: skip
 
     def stop(self, code: int) -> None:
-        """Save and end; `code` is that of the signal."""
+        """Save and end; code: the exit code of the signal."""
         self._stop.code = code
 
     def _work(self) -> None:
@@ -177,7 +177,7 @@ class Learner:
         return self._watch.look(chunks, counted)
 
     def _count_restarts(self) -> int:
-        """How often this learner was started again; refuses if that does not help."""
+        """Return how often this learner was restarted; give up if it makes no progress."""
         if not self._again:
             return 0
         newest = max(checkpoint.numbers(self._out / "checkpoints"), default=-1)
@@ -199,7 +199,7 @@ class Learner:
 
 
 class _Watch:
-    """Looks at a run's crew now and then."""
+    """Measures a run's crew now and then."""
 
     def __init__(self, program: AnyProgram, restarts: int):
         self._program, self._restarts = program, restarts
@@ -211,7 +211,7 @@ class _Watch:
         self.figures: dict[str, float] = {}
 
     def look(self, chunks: int, counted: Counters) -> dict[str, float]:
-        """The figures, by their names in TensorBoard."""
+        """Return the figures by their names in TensorBoard."""
         now = time.monotonic()
         if now - self._looked >= _EVERY or not self.figures:
             steps, updates = int(counted.env_steps[0]), int(counted.updates[0])
@@ -247,7 +247,7 @@ class _Watch:
         }
 
     def _ratio(self, steps: int, updates: int) -> float:
-        """How often a transition was drawn, or for R2D2 a sequence, since learning began."""
+        """Return how often a transition (R2D2: a sequence) was sampled since learning began."""
         program = self._program
         if isinstance(program, SequenceProgram):
             counts, least = program.replayed(), program.r2d2.replay.minimum
@@ -256,15 +256,15 @@ class _Watch:
 
 
 def tree_bytes(shapes: Any) -> int:
-    """Bytes of arrays of these shapes."""
+    """Return the bytes of arrays of these shapes."""
     return sum(int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
 
 
 def needed_bytes(program: AnyProgram) -> tuple[int, int]:
-    """What object stores must hold: on every node, and also on that of the learner.
+    """Return the bytes that object stores need: on every node, and in addition at the learner.
 
-    Everywhere, the parameters that are used and those that replace them; at the learner, the
-    answers of all actors that may wait to be taken in.
+    Every node holds the current parameters and the next ones; the learner's also holds the waiting
+    answers of all actors.
     """
     parameters = tree_bytes(program.template()[0].learner.params)
     waiting = program.settings.lanes * program.cluster.ahead
@@ -272,12 +272,12 @@ def needed_bytes(program: AnyProgram) -> tuple[int, int]:
 
 
 def store_bytes(node: dict[str, Any]) -> int:
-    """The size of a node's object store."""
+    """Return the size of a node's object store."""
     return int(node["Resources"].get("object_store_memory", 0))
 
 
 def check_stores(needed: tuple[int, int], nodes: list[dict[str, Any]], learner: str) -> None:
-    """Refuse a cluster with an object store that is too small."""
+    """Refuse a cluster with a node whose object store is too small."""
     everywhere, here = needed
     for node in nodes:
         if not node["Alive"]:
@@ -296,7 +296,7 @@ def make_job(
     settings: TrainSettings, cluster: ClusterSettings, out: Path, *, resume: bool, device: str,
     workers: int, checkpoint_seconds: float, started: int,
 ) -> Job:  # fmt: skip
-    """A run, in plain values."""
+    """Return a run in plain values."""
     return Job(
         asdict(settings), asdict(cluster), str(out.resolve()), resume, device, workers,
         checkpoint_seconds, started,

@@ -1,8 +1,7 @@
-"""The learner of a run on a cluster: what `training.host` and `training.r2d2` do but for acting.
+"""The learner's program on a cluster: `training.host` and `training.r2d2` without acting.
 
 A *round* is as many steps as there are lanes, and is followed by the same updates as a lock-step
-of one machine. So the replay ratio holds exactly, whatever the speed of the actors: they may be
-ahead by a few steps that wait to be taken in, and no more is asked for before.
+of one machine. So the replay ratio is exact at any speed of the actors.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,13 +28,13 @@ def cluster_program(
     *arguments: Any,
     **places: Any,
 ) -> "AnyProgram":
-    """What runs these settings on a cluster."""
+    """Return the program that trains these settings on a cluster."""
     kind = SequenceProgram if get_agent(settings.agent).recurrent else Program
     return kind(settings, simulators, cluster, *arguments, **places)
 
 
 class _Rounds:
-    """A program whose lanes are those of a crew of actors; its own are for tests alone."""
+    """A program whose lanes are those of a crew of actors; its own lanes only run tests."""
 
     settings: TrainSettings
     pool: Any
@@ -60,8 +59,8 @@ class _Rounds:
         (device,) = jnp.zeros(()).devices()
         kind = "gpu" if device.platform == "gpu" else "cpu"
         self.crew = Crew(settings, cluster, warn or (lambda text: None), kind)
-        self._left = 0  # steps of lanes that are missing from the round that has begun
-        self._version = -1  # the round that the parameters of the actors are of
+        self._left = 0  # steps of lanes that the current round still lacks
+        self._version = -1  # the round of the actors' parameters
 
     def close(self) -> None:
         self.crew.close()
@@ -69,13 +68,13 @@ class _Rounds:
         parent.close()
 
     def _hire(self, level: int, after: int = -1) -> None:
-        """Begin with actors that have done nothing, in a run that has made so many rounds."""
+        """Start new actors; after: rounds that the run has made."""
         self.crew.close()
         self._left, self._version = 0, -1
         self.crew.begin(level, after)
 
     def _publish(self, params: Any, step: int, refresh: int) -> bool:
-        """Give the actors new parameters, if it is time for that."""
+        """Send the actors new parameters if they are due; return whether they were."""
         due = step % refresh == 0 or self._version < 0
         if due:
             self._version = step
@@ -83,7 +82,7 @@ class _Rounds:
         return due
 
     def _round(self, seed: Any, level: Callable[[Any], int]) -> Any:
-        """The seed after a step of every lane, on average."""
+        """Return the seed after one round."""
         own = {"episode_step": seed.episode_step, "episode_return": seed.episode_return}
 
         def order() -> Order:
@@ -101,7 +100,7 @@ class _Rounds:
                 first, report = self.crew.next(order())
                 self._left -= len(report.experience.moved)
                 seed = self._take(seed, first, report)
-                del report  # its place in the object store, before more is asked for
+                del report  # frees the object store before the next request
         return seed._replace(**own)
 
     def _take(self, seed: Any, first: int, report: Any) -> Any:
@@ -118,20 +117,20 @@ class Program(_Rounds, host.Program):
         return state
 
     def bytes_of_a_step(self) -> int:
-        """What an actor sends of a step of a lane."""
+        """Return the bytes that an actor sends per step of a lane."""
         return sum(
             int(np.prod(x.shape[1:])) * np.dtype(x.dtype).itemsize
             for x in jax.tree.leaves(self.template()[0].replay.data)
         )
 
     def restore(self, state: tuple[host.HostSeed, ...]) -> tuple[host.HostSeed, ...]:
-        """A state as a checkpoint gives it; its actors begin new episodes."""
+        """Return the state of a checkpoint; the actors begin new episodes."""
         (seed,) = state
         self._hire(self._wanted(seed), int(seed.steps))
         return (seed._replace(learner=jax.tree.map(jnp.asarray, seed.learner)),)
 
     def _lock_step(self, index: int, seed: host.HostSeed, step: int, learns: bool) -> host.HostSeed:
-        """A round."""
+        """Make a round."""
         self._publish(seed.learner.params, step, self.cluster.refresh or 1)
         learner = seed.learner
         if learns:
@@ -151,18 +150,18 @@ class SequenceProgram(_Rounds, r2d2.Program):
         return (state,)
 
     def bytes_of_a_step(self) -> int:
-        """What an actor sends of a step of a lane at most: a whole sequence, packed."""
+        """Return the most bytes that an actor sends per step of a lane: a packed sequence."""
         return self._replay.typical_bytes
 
     def replayed(self) -> dict[str, int]:
-        """What the replay has counted."""
+        """Return the counters of the replay."""
         return self._replay.counters()
 
     def snapshot(self, state: tuple[r2d2.SequenceSeed]) -> tuple[r2d2.SequenceSeed]:
         return (state[0]._replace(replay=self._replay.state()),)
 
     def restore(self, state: tuple[r2d2.SequenceSeed]) -> tuple[r2d2.SequenceSeed]:
-        """A state as a checkpoint gives it; its actors begin new episodes."""
+        """Return the state of a checkpoint; the actors begin new episodes."""
         (seed,) = state
         self._start(seed.acting)
         self._replay.restore(seed.replay)
@@ -171,7 +170,7 @@ class SequenceProgram(_Rounds, r2d2.Program):
         return (seed._replace(learner=learner, acting=acting),)
 
     def _lock_step(self, seed: r2d2.SequenceSeed, step: int) -> r2d2.SequenceSeed:
-        """A round."""
+        """Make a round."""
         refresh = self.cluster.refresh or self.r2d2.refresh or 1
         if self._publish(seed.learner.params, step, refresh):
             seed = seed._replace(acting=seed.learner.params)

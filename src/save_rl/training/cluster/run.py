@@ -1,7 +1,7 @@
-"""A training run on a cluster as the one who asks for it sees it.
+"""The driver of a training run on a cluster.
 
-Connects to the cluster, starts the learner or finds it again, shows how the run goes, and ends
-everything when it is over or was interrupted.
+Connects to the cluster, starts the learner or joins it, shows the progress, and ends everything
+when the run is over or interrupted.
 """
 
 import logging
@@ -59,8 +59,8 @@ def train_on_cluster(
 ) -> loop.TrainResult:
     """Train on the Ray cluster at `address`, and leave a run directory in `out`.
 
-    A run of the same folder that goes on there is joined with `resume`. What is written in JAX and
-    has a twin for Python, as Tightrope, trains as that twin.
+    With `resume`, joins a run of the same folder that is still training there. A JAX environment
+    with a Python twin, such as Tightrope, trains as that twin.
     """
     settings = replace(settings, env=simulator_name(settings.env))
     _check(settings, cluster, address, device, workers, step_timeout)
@@ -120,7 +120,7 @@ def _check(
     settings: TrainSettings, cluster: ClusterSettings, address: str, device: str, workers: int,
     step_timeout: float,
 ) -> None:  # fmt: skip
-    """Refuse what can't be done, before anything is started."""
+    """Refuse impossible settings before anything is started."""
     settings.check()
     require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number with --cluster")
     cluster.check(settings.lanes, get_agent(settings.agent))
@@ -208,7 +208,7 @@ def _in_use() -> bool:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Nothing on stderr, also from those parts of Ray that are not written in Python."""
+    """Silence stderr, also for the parts of Ray that are not written in Python."""
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
@@ -220,16 +220,16 @@ def _silence() -> Iterator[None]:
 
 
 def _find(out: Path, mine: list[int]) -> Any:
-    """The learner of a folder, if it is at work.
+    """Return the learner of a folder if it is training.
 
-    A cluster that was to end with one that has come to its end meanwhile becomes `mine`.
+    The cluster of a learner whose run has ended meanwhile becomes `mine`.
     """
     try:
         found = ray.get_actor(learner.learner_name(out), learner.NAMESPACE)
     except ValueError:
         return None
     status = _ask(found, 0)
-    if status is not None and status.outcome is not None:  # over, and nobody was there
+    if status is not None and status.outcome is not None:  # ended without a driver
         _end(found, out)
         mine += [status.job.started] if status.job.started else []
         return None
@@ -237,7 +237,7 @@ def _find(out: Path, mine: list[int]) -> Any:
 
 
 def _device(device: str, cluster: ClusterSettings) -> tuple[str, float]:
-    """The device of the learner, and how much of a GPU it asks Ray for."""
+    """Return the learner's device, and the share of a GPU that it requests."""
     mine = ray.get_runtime_context().get_node_id()
     (node,) = (node for node in ray.nodes() if node["NodeID"] == mine)
     has = node["Resources"].get("GPU", 0) >= 1
@@ -258,7 +258,7 @@ def _on(node: str) -> Any:
 
 
 def _problem(settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The versions where this runs, and what is wrong with the environment there."""
+    """Return the versions on this node, and why the environment can't be made there, or ''."""
     from save_rl.envs import make_all
 
     chosen = settings_from_json(settings)
@@ -270,7 +270,7 @@ def _problem(settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def _check_nodes(settings: TrainSettings, variables: dict[str, str]) -> None:
-    """Refuse a node that can act, if it has other versions or can't make the environment."""
+    """Refuse a node with a CPU that has other versions or can't make the environment."""
     look: Any = ray.remote(_problem)
     asked = {}
     for node in ray.nodes():
@@ -292,7 +292,7 @@ def _check_nodes(settings: TrainSettings, variables: dict[str, str]) -> None:
 
 
 def _start(job: learner.Job, variables: dict[str, str], graphics: float) -> Any:
-    """A learner on this machine, where the folder of the run is."""
+    """Start a learner on this machine, where the folder of the run is."""
     make: Any = ray.remote(learner.Learner)
     name = learner.learner_name(Path(job.out))
     return make.options(
@@ -304,7 +304,7 @@ def _start(job: learner.Job, variables: dict[str, str], graphics: float) -> Any:
 
 
 def _ask(found: Any, heard: int) -> learner.Status | None:
-    """The status of a learner; None if it does not answer now."""
+    """Return the status of a learner; None if it does not answer now."""
     try:
         return ray.get(found.status.remote(heard), timeout=10.0)
     except crew.exceptions.ActorUnschedulableError as error:
@@ -316,7 +316,7 @@ def _ask(found: Any, heard: int) -> learner.Status | None:
 
 
 def _end(found: Any, out: Path) -> None:
-    """End a learner; its actors end with it. Waits until its name is free."""
+    """End a learner and its actors, and wait until its name is free."""
     ray.kill(found)
     began = time.monotonic()
     while _exists(out) and time.monotonic() - began < _PATIENCE:
@@ -387,7 +387,7 @@ def _follow(
 
 
 def _check_alive(out: Path, answered: float) -> None:
-    """Give up on a learner that is gone for good, or does not answer for too long."""
+    """Give up on a learner that is gone for good or has not answered for too long."""
     if not _exists(out):
         raise RunError(f"--cluster: the learner of '{out}' is gone; go on with --resume.")
     if time.monotonic() - answered > _PATIENCE:

@@ -1,4 +1,4 @@
-"""What a run on a cluster can be told beside its training settings; light, for help pages."""
+"""Options of a run on a cluster beside its training settings; imports little, for help pages."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,22 +9,22 @@ from save_rl.errors import require
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Who acts, and how far ahead of the learner."""
+    """The actors, and how far they run ahead of the learner."""
 
     actors: int = 2
-    """Processes that act; those that find no free core wait for one, also on nodes to come."""
+    """Actor processes; one without a free core waits for one, also on nodes that join later."""
     refresh: int | None = None
-    """Rounds for which actors keep their parameters, default 1, or what --r2d2.refresh says; in a
-    round every lane makes a step on average."""
+    """Rounds between parameter updates of the actors, default 1, or --r2d2.refresh; in a round
+    every lane makes one step on average."""
     ahead: int = 2
-    """Steps that an actor may be asked for before the learner has taken in the first of them."""
+    """Steps that an actor may be asked for before the learner has received the first of them."""
     synchronous: bool = False
-    """Wait for every actor in every round; with one actor the run is that of one machine, bit for
-    bit."""
+    """Wait for every actor in every round; with one actor, and while nothing dies, the run equals
+    one without a cluster."""
 
     inference: Literal["actors", "learner"] = "actors"
-    """Where searches ask the network: in every actor, on its core, or in one process beside the
-    learner, with its GPU, in batches of all actors."""
+    """Where searches evaluate the network: in every actor, on its core, or in one process beside
+    the learner, on its GPU, in batches of all actors."""
 
     def check(self, lanes: int, agent: Agent) -> None:
         """Refuse impossible settings before any work."""
