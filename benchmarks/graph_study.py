@@ -47,6 +47,7 @@ BATCH = 64
 EVALUATION_BATCH = 256
 PROBED = 128  # held-out states whose activations are measured
 SATURATED = 0.97
+LEAST = 4000  # updates that --fit leaves; with fewer, later variants are left out instead
 EPSILON = 1e-5  # of layer normalisation
 IS_AVAILABLE = NODE_FEATURES.index("is_available")
 
@@ -153,7 +154,7 @@ def play(job):
 
 
 def load(path):
-    """By task the training and the held-out transitions, dictionaries of arrays."""
+    """Return by task `(training, held-out)` transitions as arrays by name, in random order."""
     stored, tasks = np.load(path), {}
     for task in TASKS:
         prefix = f"{task}/"
@@ -162,19 +163,20 @@ def load(path):
         rng = np.random.default_rng(0)
         held_out = rng.choice(episodes, round(HELD_OUT * len(episodes)), replace=False)
         out = np.isin(data["episode"], held_out)
-        tasks[task] = tuple({k: x[rows] for k, x in data.items()} for rows in (~out, out))
+        parts = (rng.permutation(np.flatnonzero(rows)) for rows in (~out, out))
+        tasks[task] = tuple({k: x[rows] for k, x in data.items()} for rows in parts)
     return tasks
 
 
 def on_device(data):
-    """What a network needs of transitions; small numbers as int32."""
+    """Return the arrays a network needs, on the device; whole numbers as int32."""
     names = ("count", "sender", "receiver", "number")
     integers = {name: jnp.asarray(data[name], jnp.int32) for name in names}
     return {**integers, "nodes": jnp.asarray(data["nodes"]), "reward": jnp.asarray(data["reward"])}
 
 
 def describe(train, held_out):
-    """How many transitions there are, of what kind, and what simple predictors reach."""
+    """Return counts and variances of the transitions, and the R² of simple predictors."""
     reward = held_out["reward"].astype(np.float64)
 
     def r2_of_means(key):
@@ -567,9 +569,9 @@ def fit(programs, held_out, variance, updates, every, deadline):
 
 
 def affordable(programs, variants, updates, every, seconds):
-    """The number of updates, `updates` at most, at which all variants should fit into a time.
+    """Return how many updates, `updates` at most, should let all variants end in time.
 
-    Measured with the programs of the first variant, by task.
+    programs: those of the first variant, by task, to measure with.
     """
     cost = 0.0
     for program in programs:
@@ -580,7 +582,7 @@ def affordable(programs, variants, updates, every, seconds):
     # Guesses: normalised edges take a quarter longer, doubling the width three times as long.
     parts = [3.0 if v.width > 64 else 1.25 if v.norm != "none" else 1 for v in variants]
     chunks = int(seconds / (cost * sum(parts)))
-    return min(updates, every * max(chunks, 4))
+    return min(updates, max(every * chunks, LEAST))
 
 
 # Results
@@ -596,7 +598,7 @@ def finite(tree):
 
 
 def long_form(report):
-    """Rows of results.csv: a number each."""
+    """Yield the rows of results.csv."""
     for result in report["results"]:
         for record in result["replicas"]:
             same = {"experiment": "graph-study", "agent": result["variant"], "seed": record["seed"],
@@ -611,7 +613,7 @@ def long_form(report):
 
 
 def table(results):
-    """Medians over seeds [lowest–highest]; activations and saturation of fresh networks."""
+    """Yield lines: medians over seeds [lowest–highest]; activations of fresh networks."""
     yield (
         "| variant | task | rate | R² | R², best | R², nonzero | correlation | R², training "
         "| graph, by step | edges, by step | saturated edges | Q: edges / states | s / 1,000 |"
@@ -648,14 +650,14 @@ def interval(numbers):
 
 
 def write(report, out):
-    """All of it, so that a run that is stopped loses little."""
+    """Write all results so far; a run that is stopped loses little."""
     write_atomically(out / "graph_study.json", json.dumps(finite(report), indent=1) + "\n")
     write_results(out / "results.csv", long_form(report))
     write_atomically(out / "table.md", "\n".join(table(report["results"])) + "\n")
 
 
 def draw(out):
-    """figure.png from graph_study.json: a row of panels per rate, a column per task."""
+    """Draw figure.png from graph_study.json: a row of panels per rate, a column per task."""
     from save_rl.report.canvas import LARGE, SMALL, clean, empty_figure, save_png
 
     results = json.loads((out / "graph_study.json").read_text())["results"]
@@ -689,6 +691,7 @@ def draw(out):
 
 
 def study(arguments):
+    """Train the variants one after the other, within the seconds given."""
     began = time.time()
     check_initial()
     check_plain()
@@ -759,7 +762,7 @@ def main():
     what.add_argument("--data", type=Path, metavar="FILE", help="transitions to learn from")
     what.add_argument("--draw", type=Path, metavar="OUT", help="draw figure.png again, and end")
     parser.add_argument("--transitions", type=int, default=20_000, help="per task")
-    parser.add_argument("--nodes", type=int, default=24, help="of the largest graphs to collect")
+    parser.add_argument("--nodes", type=int, default=20, help="of the largest graphs to collect")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=os.environ.get("OUT"), help="default $OUT")
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS)
