@@ -615,10 +615,10 @@ def long_form(report):
 def table(results):
     """Yield lines: medians over seeds [lowest–highest]; activations of fresh networks."""
     yield (
-        "| variant | task | rate | R² | R², best | R², nonzero | correlation | R², training "
+        "| variant | task | rate | updates | R² | R², best | R², nonzero | correlation | R², training "
         "| graph, by step | edges, by step | saturated edges | Q: edges / states | s / 1,000 |"
     )
-    yield "|" + "---|" * 13
+    yield "|" + "---|" * 14
     for result in results:
         for rate in sorted({record["rate"] for record in result["replicas"]}):
             records = [record for record in result["replicas"] if record["rate"] == rate]
@@ -635,9 +635,10 @@ def table(results):
                 values = [start[f"{name}_{step + 1}"] for step in range(STEPS)]
                 return " ".join(f"{value:.{digits}g}" for value in values)
 
-            best = interval([np.nanmax([x["r2"] for x in curve] + [-np.inf]) for curve in curves])
+            best = interval([np.max([x["r2"] for x in curve]) for curve in curves])
             yield (
-                f"| {result['variant']} | {result['task']} | {rate:g} | {last('r2')} | {best} "
+                f"| {result['variant']} | {result['task']} | {rate:g} | {curves[0][-1]['updates']} "
+                f"| {last('r2')} | {best} "
                 f"| {last('r2_nonzero')} | {last('correlation')} | {last('train_r2')} "
                 f"| {steps('activation_graph', 3)} | {steps('activation_edge', 3)} "
                 f"| {steps('saturated_edge', 2)} | {start['q_edges_over_states']:.2g} "
@@ -678,6 +679,7 @@ def draw(out):
                     [point["updates"] for point in curves[0]], np.median(error, 0),
                     color=f"C{index % 10}", linestyle="--" if index >= 10 else "-",
                     label=result["variant"],
+                    marker=".",
                 )  # fmt: skip
             panels[i, j].set_yscale("log")
             panels[i, j].set_title(f"{task}, rate {rate:g}", fontsize=LARGE)
@@ -685,7 +687,7 @@ def draw(out):
             clean(panels[i, j])
         panels[i, 0].set_ylabel("Held-out error / variance", fontsize=LARGE)
     handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False,
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(tasks), frameon=False,
                   fontsize=SMALL)  # fmt: skip
     save_png(figure, out / "figure.png")
 
