@@ -616,7 +616,8 @@ def table(results):
     """Yield lines: medians over seeds [lowest–highest]; activations of fresh networks."""
     yield (
         "| variant | task | rate | updates | R² | R², best | R², nonzero | correlation "
-        "| R², training | graph, by step | edges, by step | saturated edges | Q: edges / states | s / 1,000 |"
+        "| R², training | graph, by step | edges, by step | saturated edges "
+        "| Q: edges / states | s / 1,000 |"
     )
     yield "|" + "---|" * 14
     for result in results:
