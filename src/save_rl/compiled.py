@@ -8,7 +8,6 @@ of all of them. A damaged file in it is compiled anew: every file carries a chec
 import contextlib
 import hashlib
 import os
-import pickle
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -56,12 +55,12 @@ class _Checked(IndexDataCacheFile):
 
     def _dump(self, obj: Any) -> bytes:
         data = super()._dump(obj)
-        return data + hashlib.sha256(data).digest()  # `pickle` ignores what follows its end
+        return data + hashlib.sha256(data).digest()  # Numba ignores what follows the end
 
     def _load_index(self) -> dict[Any, str]:
         try:
             return super()._load_index()
-        except Exception:  # `pickle` raises anything
+        except Exception:  # a damaged file raises anything
             with contextlib.suppress(OSError):
                 os.unlink(self._index_path)
             return {}
@@ -70,7 +69,7 @@ class _Checked(IndexDataCacheFile):
         data = Path(self._data_path(name)).read_bytes()
         if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
             return None
-        return pickle.loads(data)
+        return super()._load_data(name)
 
 
 _DIGEST = hashlib.sha256().digest_size
