@@ -60,7 +60,7 @@ class _Checked(IndexDataCacheFile):
     def _load_index(self) -> dict[Any, str]:
         try:
             return super()._load_index()
-        except Exception:  # garbage raises anything
+        except Exception:  # a damaged file raises anything
             with contextlib.suppress(OSError):
                 os.unlink(self._index_path)
             return {}
