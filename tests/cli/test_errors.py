@@ -44,7 +44,7 @@ NAMES = {
         "Did you mean 'scripted'?"
     ),
     "watch covering --difficulty 3 --out x.gif": (
-        "difficulty: 3 is no level of covering (paper); it must be a whole number from 0 to 2."
+        "difficulty: 3 is not a level of covering (paper); it must be a whole number from 0 to 2."
     ),
     "envs covering": ("ENV: scenes need both, as in save-rl envs covering --scenes out.png."),
     "train covering --network mlp": (
@@ -96,7 +96,7 @@ NAMES = {
     "reproduce marble-run --levels 0 7": ("--levels: 7 is not possible; it must be from 0 to 6."),
     "reproduce marble-run --costs -1": "--costs: -1.0 is not possible; it must be 0 or more.",
     "reproduce construction-ablations --agents uct": (
-        "--agents: 'uct' is not possible; it must be agents that learn ('uct' is --uct-budget)."
+        "--agents: 'uct' is not possible; it must be an agent that learns ('uct' is --uct-budget)."
     ),
     "reproduce tightrope-tabular --agents save qlearning": (
         f"--agents: there is no agent 'qlearning'; known: {AGENTS}. Did you mean 'q-learning'?"
@@ -319,10 +319,10 @@ RECURRENT_AGENTS = {
         "--r2d2.replay.capacity (100000)."
     ),
     "reproduce tightrope-network --agents r2d2": (
-        "--agents: 'r2d2' is not possible; it must be agents that need no frames to see."
+        "--agents: 'r2d2' is not possible; it must be an agent that does not learn from frames."
     ),
     "reproduce marble-run --agents r2d2": (
-        "--agents: 'r2d2' is not possible; it must be agents that need no frames to see."
+        "--agents: 'r2d2' is not possible; it must be an agent that does not learn from frames."
     ),
 }
 
@@ -340,7 +340,7 @@ ATARI = {
     ),
     "reproduce atari --games": "--games: () is not possible; it must be at least one value.",
     "reproduce atari --agents r2d2 save": (
-        "--agents: 'save' is not possible; it must be agents that learn from frames."
+        "--agents: 'save' is not possible; it must be an agent that learns from frames."
     ),
     "reproduce atari --agents r2d2-sav": (
         f"--agents: there is no agent 'r2d2-sav'; known: {AGENTS}. Did you mean 'r2d2-save'?"
@@ -637,7 +637,7 @@ def test_a_run_is_not_written_over(answer, finished):
     assert answer(finished.command) == (
         2,
         f"--out: '{finished.folder}' already holds a run; choose another folder or add --resume "
-        "to go on with it.",
+        "to continue it.",
     )
     assert answer(f"reproduce tightrope-tabular --out {finished.folder}") == (
         2,
@@ -646,7 +646,7 @@ def test_a_run_is_not_written_over(answer, finished):
     )
     assert answer(f"demo --out {finished.folder}") == (
         2,
-        f"--out: '{finished.folder}' holds something else than a demo; choose another folder.",
+        f"--out: '{finished.folder}' holds something other than a demo; choose another folder.",
     )
     assert contents(finished.folder) == before
 
@@ -721,7 +721,7 @@ def test_a_run_without_a_checkpoint_is_not_tested(answer, finished, tmp_path):
 def test_a_place_that_takes_no_folders_is_a_matter_of_the_disk(answer, tmp_path, command):
     assert answer(f"{command} --out /proc/nowhere") == (
         1,
-        "can't write or read '/proc/nowhere': No such file or directory.",
+        "can't read or write '/proc/nowhere': No such file or directory.",
     )
     assert contents(tmp_path) == {}
 
@@ -743,7 +743,7 @@ def test_a_full_disk_leaves_no_half_written_file(
     monkeypatch.setattr(os, "fsync", full)
     assert answer(f"{command} --out new") == (
         1,
-        f"can't write or read 'new/{file}': No space left on device.",
+        f"can't read or write 'new/{file}': No space left on device.",
     )
     new = tmp_path / "new"
     assert contents(tmp_path) == {new: False, **{new / name: data for name, data in left.items()}}

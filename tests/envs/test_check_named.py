@@ -147,7 +147,7 @@ DIFFERENT = {
     "LooksAtTheProcess": ["at step 1 of seed 0, reward is", f"of {os.getpid()}.0", "machine"],
     "DrawsWhenMade": ["at step 1 of seed 0, reward is", "a factory that draws takes a seed"],
     "FailsElsewhere": ["the simulator failed (OSError: no display; none at all)"],
-    "DiesElsewhere": ["A worker process died: it was ended by SIGKILL"],
+    "DiesElsewhere": ["A worker process died: it was killed by SIGKILL"],
     "SavesWhereItIs": ["another one when a worker process loads it: at ", " instead of "],
     "KeepsWhatItSaves": ["in a worker process the simulator failed (IndexError"],
     "made_here_alone": ["could not make the simulator: LookupError: the licence is for one"],

@@ -151,7 +151,7 @@ def test_a_driver_may_leave_and_come_back_and_ends_what_it_began(tmp_path):
         below = descendants(ray_process)
         driver.send_signal(signal.SIGINT)
         _, errors = finish(driver, 130)
-        assert errors.endswith(f"save-rl: stopped; '{out}' is saved, go on with --resume.\n")
+        assert errors.endswith(f"save-rl: stopped; '{out}' is saved, continue with --resume.\n")
         wait_for(lambda: not any(exists(pid) for pid in below))
         check_counters(out, finished=False)
 

@@ -81,7 +81,7 @@ def _run(arguments: Sequence[str]) -> None:
         raise SystemExit(1) from None
     except OSError as error:
         where = f" '{error.filename}'" if error.filename else ""
-        _stop(f"can't write or read{where}: {error.strerror or error}.", 1)
+        _stop(f"can't read or write{where}: {error.strerror or error}.", 1)
     except (MemoryError, RuntimeError) as error:  # XLA's error is a RuntimeError
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
             _stop("out of memory; smaller --lanes, --budget or --replay need less.", 1)

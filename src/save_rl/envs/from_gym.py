@@ -277,7 +277,7 @@ class _Copied:
             # EzPickle's copy is an environment in its first state, without a word about it.
             kind = type(layer)
             if kind.__getstate__ is EzPickle.__getstate__ and not hasattr(kind, "__deepcopy__"):
-                raise self._refusal("EzPickle builds it anew")
+                raise self._refusal("EzPickle rebuilds it")
             names = ("spec", "_cached_spec", "metadata", "_metadata")
             if known and kind.__module__.startswith("gymnasium.envs.toy_text."):
                 names += _TABLES

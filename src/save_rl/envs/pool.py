@@ -158,7 +158,7 @@ class _Worker:
         if hangs:
             why = "it did not answer in time"
         elif code is not None and code < 0:
-            why = f"it was ended by {_signal_name(-code)}"
+            why = f"it was killed by {_signal_name(-code)}"
         else:
             why = f"it exited with code {code}"
         return f"A worker process died: {why}.\n{trace}".rstrip() + "\n"
@@ -344,7 +344,7 @@ class Pool:
             lines = [line.strip() for line in why.splitlines() if line.strip()]
             reason = lines[0] if lines[0].startswith("A worker") else lines[-1]
             episodes = "an episode is" if len(lanes) == 1 else f"{len(lanes)} episodes are"
-            self._warn(f"the simulator failed ({reason.rstrip('.')}); {episodes} begun anew.")
+            self._warn(f"the simulator failed ({reason.rstrip('.')}); {episodes} restarted.")
 
     def ask(self, group: int, command: int) -> None:
         """`send` and `receive`."""

@@ -396,7 +396,8 @@ def train(
             while not run.finished():
                 if stop.code is not None:
                     run.save()
-                    raise Interrupted(f"stopped; '{out}' is saved, go on with --resume.", stop.code)
+                    message = f"stopped; '{out}' is saved, continue with --resume."
+                    raise Interrupted(message, stop.code)
                 run.chunk()
                 if seen.watch is not None:
                     run.figures = seen.watch(run.chunks, program.counters(run.state))

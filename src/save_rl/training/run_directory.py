@@ -156,7 +156,7 @@ class RunDirectory:
             if (path / "config.json").exists():
                 raise InputError(
                     f"--out: '{path}' already holds a run; choose another folder or add --resume "
-                    "to go on with it."
+                    "to continue it."
                 )
             wrong = "is not empty" if path.is_dir() else "is not a folder"
             raise InputError(f"--out: '{path}' {wrong}; choose another folder.")

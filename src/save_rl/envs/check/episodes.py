@@ -120,7 +120,7 @@ def are_pure(witness: Witness, episodes: list[Episode]) -> bool:
         later += [name for name in ("render", "sample_step") if witness.has(name)]
         later += ["saving"] * witness.has("save_state")
         for subject in set(later) - {subject for subject, _, _ in witness.findings}:
-            witness.found(subject, "note", f"not looked at before '{wrong.subject}' is right")
+            witness.found(subject, "note", f"not checked until '{wrong.subject}' is right")
         return False
     return True
 
