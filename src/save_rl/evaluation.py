@@ -198,7 +198,7 @@ def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Program, Any]
 def _play_simulator(
     sim: Simulator, settings: TrainSettings, budgets: Sequence[int], episodes: int
 ) -> list[TestEpisodes]:
-    """Test an agent that learns nothing on a simulator for Python, episode by episode."""
+    """Test an agent that learns nothing on a Python simulator, episode by episode."""
     env, agent, seed, results = settings.env, settings.agent, settings.seeds[0], []
     for budget in budgets:
         player = make_player(agent, sim, budget)
@@ -243,7 +243,7 @@ def evaluate(
     """Test the run in a folder at every budget and write its `evaluation.csv`.
 
     With `agent`, which must be one that learns nothing, `run` is an environment instead: `uct`,
-    and on simulators for Python `random` and `scripted`, which have no budget (it is written as 0).
+    and on Python simulators `random` and `scripted`, which have no budget (it is written as 0).
     `uct` on the folder of a run values what it finds by the run's Qθ instead of random rollouts.
 
     level: of the test episodes, where a run has a curriculum; default the hardest. env_options: of
@@ -294,7 +294,7 @@ def evaluate(
                 twin = make_simulator(settings.env, seed, **options)
                 if settings.env not in ENVIRONMENTS:
                     raise InputError(
-                        f"--agent: '{agent}' plays simulators for Python, and ENV '{run}' is "
+                        f"--agent: '{agent}' plays Python simulators, and ENV '{run}' is "
                         "written in JAX."
                     )
                 results = _play_simulator(twin, settings, budgets, episodes)
@@ -335,7 +335,7 @@ def level_table(level: int) -> str:
 def trained_player(
     run: str | Path, sim: Simulator, budget: int, *, device: str = "auto", trust: bool = False
 ) -> Player:
-    """The first seed of a run as a player of a simulator for Python: it acts as in tests.
+    """The first seed of a run as a player of a Python simulator: it acts as in tests.
 
     trust: see `evaluate`.
     """
@@ -352,7 +352,7 @@ def trained_player(
     if not isinstance(program, host.Program) or agent.prior != "q" or agent.act == "visits":
         raise InputError(
             f"DIR: '{run}' can't play here; it needs an agent that searches from Q-values, and a "
-            "simulator for Python."
+            "Python simulator."
         )
     network = jax.jit(lambda params, seen: program.learning.network(params)(seen)[0])
 

@@ -1,4 +1,4 @@
-"""Agents that learn nothing, playing any simulator for Python: random, scripted, plain search."""
+"""Agents that learn nothing, playing any Python simulator: random, scripted, plain search."""
 
 import math
 import traceback

@@ -37,7 +37,7 @@ NAMES = {
     ),
     "watch atari/qbert --out x.gif": (
         "ENV: 'qbert' can't be played: ale-py does not restore its states exactly, and every step "
-        "begins with that."
+        "starts by restoring one."
     ),
     "watch covering --agent scriptd --out x.gif": (
         "--agent: there is no agent without training 'scriptd'; known: random, scripted, uct. "
@@ -279,7 +279,7 @@ RECURRENT_AGENTS = {
     **{
         f"train {env} --agent r2d2-save": (
             f"--agent: 'r2d2-save' learns from frames, and '{env}' shows none; it needs "
-            "atari/GAME, or a simulator for Python with the same observations."
+            "atari/GAME, or a Python simulator with the same observations."
         )
         for env in ("tightrope", "covering", "gym/CartPole-v1")
     },
@@ -329,11 +329,11 @@ RECURRENT_AGENTS = {
 ATARI = {
     "reproduce atari --games MsPacman qbert": (
         "--games: 'qbert' can't be played: ale-py does not restore its states exactly, and every "
-        "step begins with that."
+        "step starts by restoring one."
     ),
     "reproduce atari --games tetris": (
         "--games: 'tetris' can't be played: ale-py does not restore its states exactly, and every "
-        "step begins with that."
+        "step starts by restoring one."
     ),
     "reproduce atari --games ms_pacman MsPacman": (
         "--games: ('ms_pacman', 'ms_pacman') is not possible; it must be different values."

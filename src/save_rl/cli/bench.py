@@ -39,7 +39,7 @@ class BenchTrain:
     """auto, cpu or gpu."""
     env: str | None = None
     """tightrope, one of silhouette, connecting, covering, covering-hard, marble-run, or
-    atari/GAME; with --cluster any simulator for Python, default covering; else tightrope."""
+    atari/GAME; with --cluster any Python simulator, default covering; else tightrope."""
     cluster: bool = False
     """With one and with two actors on a Ray cluster that is started here for that."""
     seeds: tuple[int, ...] = (1,)

@@ -287,7 +287,7 @@ def make_program(
     if not on_host:
         if plays is not None:
             raise InputError(
-                f"--agent: '{plays.name}' searches over a run's network on simulators for Python "
+                f"--agent: '{plays.name}' searches over a run's network on Python simulators "
                 f"alone, and '{settings.env}' is written in JAX."
             )
         return device_loop.Program(settings, envs, compiler_options(target))
@@ -310,7 +310,7 @@ def make_program(
 def environments(
     settings: TrainSettings, plays: Agent | None = None
 ) -> tuple[list[Simulator], bool]:
-    """An environment per seed, and whether they are simulators for Python; refuses wrong ones."""
+    """An environment per seed, and whether they are Python simulators; refuses wrong ones."""
     envs = make_all(settings.env, settings.seeds, **settings.env_options)
     on_host = runs_on_host(envs[0], settings.env)
     _check_frames(settings, envs[0], on_host, plays)
@@ -324,7 +324,7 @@ def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent
     if agent.recurrent and not frames:
         raise InputError(
             f"--agent: '{agent.name}' learns from frames, and '{settings.env}' shows none; it "
-            "needs atari/GAME, or a simulator for Python with the same observations."
+            "needs atari/GAME, or a Python simulator with the same observations."
         )
     if frames and not agent.recurrent:
         known = ", ".join(name for name, row in AGENTS.items() if row.recurrent)
