@@ -57,7 +57,7 @@ def train_on_cluster(
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
 ) -> loop.TrainResult:
-    """Train on the Ray cluster at `address`, and leave a run directory in `out`.
+    """Train on the Ray cluster at `address`, with the run directory `out`.
 
     With `resume`, joins a run of the same folder that is still training there. A JAX environment
     with a Python twin, such as Tightrope, trains as that twin.
