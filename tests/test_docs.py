@@ -148,3 +148,37 @@ def test_the_environment_on_the_page_is_that_of_the_example():
     example = (ROOT / "examples" / "custom_environment.py").read_text()
     code = example[example.index("from typing") :]
     assert code in blocks(DOCS / "jax-environments.md", "python")
+
+
+TEXTS = [*PAGES, *sorted((ROOT / "results").rglob("README.md")), *sorted(ROOT.glob("C*.md"))]
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_lines_fit_a_screen(page):
+    """Rows of tables can't be broken."""
+    lines = [line for line in prose(page).splitlines() if not line.startswith("|")]
+    assert [line for line in lines if len(line) > 120] == []
+
+
+SOURCES = sorted(path for part in ("src", "tests") for path in (ROOT / part).rglob("*.py"))
+_CITED = re.compile(r"(?<![\w/])((?:docs|results|benchmarks)/[\w/.-]+\.md)(?:#([\w-]+))?")
+
+
+def test_documents_that_the_source_cites_are_in_this_repository():
+    cited = {found for path in SOURCES for found in _CITED.findall(path.read_text())}
+    assert cited
+    for name, anchor in cited:
+        assert (ROOT / name).exists(), name
+        assert not anchor or anchor in anchors(ROOT / name), f"{name}#{anchor}"
+
+
+@pytest.mark.parametrize("part", ["src/save_rl", "examples"])
+def test_docstrings_say_what_is_returned_or_done(part):
+    """Not that something could be asked: what it is, whether it is so, how it is done."""
+    asks = re.compile(r'"""(?:What|Whether|How)\b.*')
+    found = {
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in (ROOT / part).rglob("*.py")
+        for line in asks.findall(path.read_text())
+    }
+    assert found == set()

@@ -603,6 +603,27 @@ def test_a_replay_that_memory_can_not_hold_is_refused(answer, tmp_path, monkeypa
     assert contents(tmp_path) == {}
 
 
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    {
+        # Tightrope shows 50 numbers and has 100 actions: 2 x 200 + 400 bytes are a transition,
+        # 24 x 100 + 64 a node.
+        "train --replay 100000000": "--replay: 100000000 needs about 75 GiB here",
+        "train --budget 100000": "--budget: 100000 needs about 15 GiB here",
+        "train --budget 10000 --seed 0 1 2 3 4 5 6 7": "--budget: 10000 needs about 12 GiB here",
+        # The cart shows 4 numbers and has 2 actions: 2 x 16 + 8 bytes, and 4 x 2 + 64 a node.
+        "train gym/CartPole-v1 --replay 2000000000": "--replay: 2000000000 needs about 75 GiB here",
+        "train gym/CartPole-v1 --budget 1000000": "--budget: 1000000 needs about 4 GiB here",
+    }.items(),
+)
+def test_what_memory_can_not_hold_is_refused(answer, tmp_path, monkeypatch, command, sentence):
+    monkeypatch.setattr("save_rl.learning.sequence_replay._memory", lambda: 2 * 2**30)
+    code, said = answer(f"{command} --workers 0")
+    rest = ", and this machine has 2.0; give a smaller one, or smaller --lanes."
+    assert (code, said) == (2, sentence + rest)
+    assert contents(tmp_path) == {}
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
     """The smallest run there is."""

@@ -67,6 +67,9 @@ def private_folder(token=True):
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
         path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         variables = {"RAY_TMPDIR": folder, "HOME": folder, "PYTHONPATH": path}
+        # Kernels are compiled once for all tests, wherever HOME is.
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        variables["XDG_CACHE_HOME"] = cache
         if token:
             variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
         yield variables

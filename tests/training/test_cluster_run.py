@@ -15,7 +15,7 @@ ray = pytest.importorskip("ray")
 
 from save_rl.errors import InputError  # noqa: E402
 from save_rl.training import loop  # noqa: E402
-from save_rl.training.cluster import here, learner  # noqa: E402
+from save_rl.training.cluster import here, learner, run  # noqa: E402
 from save_rl.training.cluster.display import rows  # noqa: E402
 from save_rl.training.cluster.program import Program  # noqa: E402
 from save_rl.training.cluster.run import train_on_cluster  # noqa: E402
@@ -154,6 +154,30 @@ def test_a_driver_may_leave_and_come_back_and_ends_what_it_began(tmp_path):
         assert errors.endswith(f"save-rl: stopped; '{out}' is saved, continue with --resume.\n")
         wait_for(lambda: not any(exists(pid) for pid in below))
         check_counters(out, finished=False)
+
+
+def test_a_second_ctrl_c_ends_the_learner_and_its_cluster_at_once(tmp_path, monkeypatch):
+    asked, ended = [], []
+    job = learner.make_job(
+        settings(episodes=9), ClusterSettings(), tmp_path, resume=True, device="cpu", workers=0,
+        checkpoint_seconds=0, started=77,
+    )  # fmt: skip
+
+    def ask(found, heard):
+        asked.append(heard)
+        assert len(asked) < 5, "it was asked twice to stop"
+        os.kill(os.getpid(), signal.SIGINT)
+        return learner.Status(job, 5, 0, "", {}, [], None)
+
+    monkeypatch.setattr(run.RunDirectory, "check_old", lambda out, settings: None)
+    monkeypatch.setattr(run, "_connect", lambda address, mine: None)
+    monkeypatch.setattr(run, "_find", lambda out, mine: "learner")
+    monkeypatch.setattr(run, "_ask", ask)
+    monkeypatch.setattr(run, "_end", lambda found, out: ended.append(found))
+    monkeypatch.setattr(run, "end_cluster", lambda *processes: ended.extend(processes))
+    with pytest.raises(KeyboardInterrupt):
+        train_on_cluster(settings(episodes=9), tmp_path, ClusterSettings(), "auto", resume=True)
+    assert (len(asked), ended) == (2, ["learner", 77])
 
 
 @pytest.mark.slow

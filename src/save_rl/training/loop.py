@@ -23,7 +23,7 @@ from save_rl.training.devices import compiler_options, select_device
 from save_rl.training.interrupt import StopOnSignal
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import RunDirectory
-from save_rl.training.settings import TrainSettings
+from save_rl.training.settings import TrainSettings, require_memory
 from save_rl.types import Simulator
 
 Program = device_loop.Program | host.Program | r2d2.Program
@@ -284,6 +284,8 @@ def make_program(
     require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
     require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
     envs, on_host = environments(settings, plays)
+    if train:
+        require_memory(settings, envs[0], on_host)
     if not on_host:
         if plays is not None:
             raise InputError(

@@ -221,6 +221,40 @@ class TrainSettings:
         require(self.target_period > 0, "--target-period", self.target_period, "at least 1")
 
 
+def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
+    """Refuse a replay and trees that need more memory than this machine has.
+
+    Of agents that learn from transitions; R2D2's replay looks for itself. What is not counted, a
+    network or a simulator, only adds to it.
+    """
+    import jax
+
+    from save_rl.envs.worker import Layout, named
+    from save_rl.learning.sequence_replay import _memory
+
+    s = settings
+    if get_agent(s.agent).recurrent:
+        return
+    if on_host:
+        shown = sum(x.nbytes for x in named(Layout.of(env).example()).values())
+    else:
+        key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
+        shown = 4 * jax.eval_shape(lambda key: env.observe(env.reset(key)), key).size
+    per_transition = 2 * shown + 4 * env.num_actions
+    per_node = 64 + (4 if on_host else 24) * env.num_actions
+    trees = s.lanes * (max(s.budget, s.test_budget) + 1) * per_node
+    needs = {"--replay": s.replay * per_transition, "--budget": trees}
+    memory = _memory()
+    for option, bytes_needed in needs.items():
+        total = bytes_needed * len(s.seeds)
+        if total > memory:
+            value = s.replay if option == "--replay" else s.budget
+            raise InputError(
+                f"{option}: {value} needs about {total / 2**30:,.0f} GiB here, and this machine "
+                f"has {memory / 2**30:.1f}; give a smaller one, or smaller --lanes."
+            )
+
+
 def named_options(settings: Any, prefix: str = "--") -> Iterator[tuple[str, Any]]:
     """Yield settings by their command-line names; nested ones as `--r2d2.network.profile`."""
     for name, value in _own_options(settings, prefix):
