@@ -103,7 +103,7 @@ def test_a_learner_that_is_killed_goes_on(cluster, tmp_path):
     os.kill(first, signal.SIGKILL)
     said, errors = finish(driver)
     assert said.startswith(f"{out}: 2")
-    assert "warning: the learner was gone; it goes on from checkpoint " in errors
+    assert "warning: the learner died; it continues from checkpoint " in errors
     assert json.loads((out / learner.NOTES).read_text())["restarts"] == 1
     check_counters(out)
     events = b"".join(path.read_bytes() for path in out.glob("events*"))

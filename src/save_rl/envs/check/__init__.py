@@ -143,7 +143,7 @@ def _samples(witness: Witness, episodes: list[Episode]) -> None:
             _, seen = witness.step(state, action, place, sample)
             if what := difference(seen, known.setdefault(sample, seen)):
                 text = f"sample_step(state, {action}, {sample}) gives two results: at {place}"
-                advice = "Draw from np.random.default_rng(seed) alone."
+                advice = "Draw only from np.random.default_rng(seed)."
                 raise Wrong("sample_step", f"{text}, {what}. {advice}")
             varied |= bool(difference(seen, known[0]))
         if what := _changed(witness, episode, number):

@@ -194,7 +194,7 @@ class Learner:
                 f"--cluster: the learner died {in_a_row} times without a new checkpoint; Ray's log "
                 "of it may say why."
             )
-        self._said.append(f"the learner was gone; it goes on from checkpoint {newest}")
+        self._said.append(f"the learner died; it continues from checkpoint {newest}")
         return restarts
 
 
