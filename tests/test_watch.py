@@ -63,7 +63,8 @@ def test_scenes_have_a_row_per_level(tmp_path):
         (lambda path: watch(str(path), path / "x.gif"),
          "ENV: '{path}' holds no run (config.json is missing)."),
         (lambda path: watch("covering", path / "x.gif", difficulty=9),
-         "difficulty: 9 is no level of covering (paper); it must be a whole number from 0 to 2."),
+         "difficulty: 9 is not a level of covering (paper); it must be a whole number "
+         "from 0 to 2."),
         (lambda path: watch("tightrope", path / "x.gif", difficulty=1),
          "--env-options: there is no option 'difficulty'; known: reward, terminal."),
         (lambda path: watch("tests.test_players:Corridor", path / "x.gif"),

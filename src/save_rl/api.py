@@ -1,4 +1,4 @@
-"""The Python door to training, with the names and defaults of the command line."""
+"""Training from Python, with the names and defaults of the command line."""
 
 import sys
 from collections.abc import Callable
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def default_out(settings: TrainSettings) -> Path:
-    """Where a run goes when nobody says: `runs/ENV-AGENT-SEED`."""
+    """Return the default folder of a run: `runs/ENV-AGENT-SEED`."""
     env = settings.env.replace(":", ".").replace("/", "-")
     return Path("runs") / f"{env}-{settings.agent}-{settings.seeds[0]}"
 
 
 def env_name(env: str | Callable[..., Any]) -> str:
-    """The name under which a run, and its worker processes, find an environment again.
+    """Return the name by which workers and resumed runs find an environment.
 
-    A factory, a function or class at the top level of a file, becomes `package.module:factory`.
+    A factory (a function or class at the top level of a file) becomes `package.module:factory`.
     """
     if isinstance(env, str):
         return env
@@ -33,7 +33,7 @@ def env_name(env: str | Callable[..., Any]) -> str:
         module = Path(script).stem if script else None
     if module is None or not name.isidentifier():
         raise InputError(
-            f"ENV: {name or env!r} can't be found again by a worker or a resumed run; give a "
+            f"ENV: {name or env!r} can't be found by a worker or a resumed run; give a "
             "function or class at the top level of a file, or its name package.module:factory."
         )
     return f"{module}:{name}"
@@ -46,7 +46,7 @@ def run_training(
     cluster_settings: ClusterSettings,
     **options: Any,
 ) -> "TrainResult":
-    """Train here, or on the cluster at this address."""
+    """Train in this process, or on the cluster at this address."""
     check_kinds(cluster_settings, "--cluster.")
     require_numbers(named_options(cluster_settings, "--cluster."))
     require_numbers((f"--{name.replace('_', '-')}", value) for name, value in options.items())
@@ -80,12 +80,12 @@ def train(
     cluster_settings: ClusterSettings | None = None,
     **settings: Any,
 ) -> "TrainResult":
-    """Train an agent and leave a run directory; see `TrainSettings` for everything else to set.
+    """Train an agent and write a run directory; see `TrainSettings` for all other settings.
 
     env: a name of `save-rl envs`, `gym/ID`, `package.module:factory`, or such a factory itself.
-    Several seeds, `seed=(0, 1, 2)`, train side by side in one compiled program.
-    cluster: the address of a Ray cluster to train on, or `"auto"`, as `cluster_settings` say. This
-    process then leaves GPUs to the learner, and uses JAX on the CPU alone.
+    Several seeds, `seed=(0, 1, 2)`, train in parallel in one compiled program.
+    cluster: the address of a Ray cluster to train on, or `"auto"`; see `cluster_settings`. This
+    process then uses JAX on the CPU only, and leaves GPUs to the learner.
     """
     seeds = tuple(seed) if isinstance(seed, tuple | list | range) else (seed,)
     known = [one.name for one in fields(TrainSettings)]

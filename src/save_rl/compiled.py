@@ -1,8 +1,8 @@
 """Numba with a compilation cache that notices changes in any kernel's source.
 
-Numba's own cache looks at the file of the outermost function alone, so a kernel would keep running
-an old version of what it calls from another file. Here the cache folder is named after the sources
-of all of them. A damaged file in it is compiled anew: every file carries a checksum.
+Numba's own cache checks only the file of the outermost function, so a kernel would keep running an
+old version of a function from another file. Here the name of the cache folder is a hash of all
+kernels' sources. Every file has a checksum; a damaged one is compiled again.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _KERNELS = (
 
 @cache
 def _cache_dir() -> str | None:
-    """Return a writable folder for this version of the kernels; None where there is none."""
+    """Return a writable folder for this version of the kernels; None if there is none."""
     sources = b"".join((_PACKAGE / name).read_bytes() for name in _KERNELS)
     root = _config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "save_rl" / f"numba-{hashlib.sha256(sources).hexdigest()[:16]}"
@@ -44,9 +44,9 @@ def _cache_dir() -> str | None:
 
 
 class _Checked(IndexDataCacheFile):
-    """Files of a kernel in the cache, with a checksum behind each: a damaged one does not count.
+    """Cache files of a kernel, each followed by a checksum; damaged ones are ignored.
 
-    A disk that is full, or files of another user, cost time and nothing else.
+    With a full disk, or files of another user, the kernel is just compiled again.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -76,7 +76,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 def njit(function: Callable[..., Any]) -> Any:
-    """Compile a kernel: cached on disk, without the interpreter's lock, division as in NumPy."""
+    """Compile a kernel: cached on disk, without the GIL, division as in NumPy."""
     folder = _cache_dir()
     before = _config.CACHE_DIR
     _config.CACHE_DIR = folder or before

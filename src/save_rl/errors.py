@@ -1,23 +1,23 @@
-"""Errors that are answered with one sentence instead of a traceback."""
+"""Errors that the command line reports in one sentence, without a traceback."""
 
 import math
 from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """The caller asked for something that can't be done; nothing has been started. Exit code 2."""
+    """An impossible request; raised before any work. Exit code 2."""
 
 
 class MissingExtra(InputError, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """An optional dependency is not installed; the message names the extra to install."""
 
 
 class RunError(RuntimeError):
-    """A run can't go on (a full disk, a loss that is not finite). Exit code 1."""
+    """A run can't continue (a full disk, a loss that is not finite). Exit code 1."""
 
 
 class Interrupted(Exception):  # not an error: the user asked
-    """Work was saved and stopped on request; `code` is the exit code."""
+    """Work was stopped on request and is saved; `code` is the exit code."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -25,7 +25,7 @@ class Interrupted(Exception):  # not an error: the user asked
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], option: str) -> InputError:
-    """An error that names the option, the value, what is allowed and the nearest valid name."""
+    """Return an error with the option, the value, all valid names and the nearest one."""
     import difflib
 
     known = sorted(known)
@@ -35,15 +35,15 @@ def unknown_name(what: str, name: str, known: Iterable[str], option: str) -> Inp
 
 
 def require(condition: bool, option: str, value: object, allowed: str) -> None:
-    """Refuse a setting, in a sentence that names the option, the value and what is allowed."""
+    """Raise InputError unless the condition holds; `allowed` completes "it must be ..."."""
     if not condition:
         raise InputError(f"{option}: {value} is not possible; it must be {allowed}.")
 
 
 MOST = 2**31 - 1
 """Largest whole number that an option takes: compiled programs count in 32 bits."""
-# Options that take less, wherever they appear. Larger values would start work without end, or
-# more processes or memory than any machine has.
+# Lower limits of some options, in all commands. Larger values would never finish, or need more
+# processes or memory than any machine has.
 _LARGEST = {
     "--budget": 10**6, "--budgets": 10**6, "--test-budget": 10**6, "--uct-budget": 10**6,
     "--workers": 1024, "--jobs": 1024, "--seeds": 10**4, "--chunk": 10**5, "--replay-ratio": 10**4,
@@ -56,7 +56,7 @@ _LARGEST = {
 
 
 def require_numbers(options: Iterable[tuple[str, object]]) -> None:
-    """Refuse a number that is not finite, or that nothing could work with, among named options."""
+    """Refuse numbers that are not finite or too large, among named options."""
     for option, value in options:
         for number in value if isinstance(value, tuple | list) else (value,):
             if isinstance(number, bool) or not isinstance(number, int | float):

@@ -1,4 +1,4 @@
-"""Testing an agent without exploration, at any search budget."""
+"""Tests of an agent without exploration, at any search budget."""
 
 import csv
 import io
@@ -30,10 +30,10 @@ from save_rl.training.stage import Stage
 from save_rl.types import Array, Simulator, State
 
 _LANES, _HOST_LANES = 256, 64
-_LARGE_BUDGET, _LARGE_BUDGET_LANES = 200, 16  # trees of wide nodes need room
+_LARGE_BUDGET, _LARGE_BUDGET_LANES = 200, 16  # large trees need memory
 _OVER_RUNS = ("uct", "uct-threshold")  # agents that can search over the network of a run
 _PLAYERS_ONLY = ("random", "scripted")  # agents that need no search, and no network
-_MAX_STEPS = 1000  # of a test episode, in environments that say no `max_steps` of their own
+_MAX_STEPS = 1000  # of a test episode, for environments without `max_steps`
 
 
 class TestEpisodes(NamedTuple):
@@ -48,7 +48,7 @@ def play(
     agent: Agent, network: Any, env: Simulator, key: Array, *,
     episodes: int, budget: int, c: float, discount: float,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Returns and lengths of `episodes` test episodes, side by side; jittable."""
+    """Return the returns and lengths of `episodes` parallel test episodes; jittable."""
     limit = getattr(env, "max_steps", _MAX_STEPS)
     reset_key, key = jax.random.split(key)
     states = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
@@ -80,10 +80,10 @@ def play(
 def tester(
     program: Program, episodes: int, budget: int, level: int | None
 ) -> Callable[[Any, int], tuple[np.ndarray, np.ndarray]]:
-    """A test of all seeds of a program: `(params, number) -> (returns, steps)`.
+    """Return a test of all seeds of a program: `(params, number) -> (returns, steps)`.
 
-    The number draws the episodes; both results are `[seeds, episodes]`. level: where there is a
-    curriculum; default the hardest.
+    The number seeds the episodes; both results are `[seeds, episodes]`. level: for environments
+    with a curriculum; default the hardest.
     """
     if isinstance(program, Stage):
         over_pool = program
@@ -123,21 +123,21 @@ def evaluate_program(
 
 
 def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
-    """Mean return over all episodes, and its standard error."""
+    """Return the mean return over all episodes, and its standard error."""
     returns = result.returns
     return float(returns.mean()), float(returns.std() / np.sqrt(returns.size))
 
 
 def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
-    """Read the settings of the run in a folder, and refuse those that can't be right.
+    """Return the settings of the run in a folder; refuse invalid ones.
 
-    Refuses also an environment whose code nobody has allowed to run; see `evaluate`.
+    Refuses also to run an environment's code without permission; see `trust` of `evaluate`.
     """
     settings = read_settings(folder, option)
     try:
         settings.check()
     except InputError as error:
-        raise InputError(f"{option}: '{folder / 'config.json'}' makes no sense: {error}") from error
+        raise InputError(f"{option}: '{folder / 'config.json'}' is invalid: {error}") from error
     require_trust(settings.env, folder, trust, option)
     return settings
 
@@ -146,13 +146,13 @@ def _load_run(
     folder: Path, target: Any, lanes: int, workers: int, step_timeout: float = 0.0,
     plays: Agent | None = None, options: dict[str, Any] | None = None, trust: bool = False,
 ) -> tuple[Program, Any]:  # fmt: skip
-    """The program of a run and its parameters, by seed: the best ones where they were kept.
+    """Return the program of a run and its parameters by seed: the best ones if they were kept.
 
-    plays: the agent to test over these, where it is not the run's own. options: of the environment,
-    where they are not the run's own. trust: see `evaluate`.
+    plays: the agent to test with them; default the run's own. options: of the environment, if they
+    differ from the run's own. trust: see `evaluate`.
     """
     settings = settings_of_run(folder, "DIR", trust)
-    # Nothing is replayed: a run can be tested where there is no room for its replay.
+    # Tests need no replay, so a run can be tested on a machine without memory for it.
     replay = replace(settings.r2d2.replay, capacity=1, minimum=1)
     settings = replace(
         settings, env_options={**settings.env_options, **(options or {})},
@@ -186,7 +186,7 @@ def _load_run(
 
 
 def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Program, Any]:
-    """A program for an agent that learns nothing; its parameters are never looked at."""
+    """Return a program for an agent that learns nothing, and unused parameters."""
     if get_agent(settings.agent).learns:
         raise InputError(
             f"--agent: '{settings.agent}' must be trained; give the folder of its run."
@@ -198,7 +198,7 @@ def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Program, Any]
 def _play_simulator(
     sim: Simulator, settings: TrainSettings, budgets: Sequence[int], episodes: int
 ) -> list[TestEpisodes]:
-    """Test an agent that learns nothing on a simulator for Python, episode by episode."""
+    """Test an agent that learns nothing on a Python simulator, episode by episode."""
     env, agent, seed, results = settings.env, settings.agent, settings.seeds[0], []
     for budget in budgets:
         player = make_player(agent, sim, budget)
@@ -213,7 +213,7 @@ def _play_simulator(
 
 
 def _write(path: Path, results: list[TestEpisodes], seeds: Sequence[int]) -> None:
-    """Write `budget,episode,return,steps`, and the seed where there are several."""
+    """Write `budget,episode,return,steps`, and the seed if there are several."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     several = len(seeds) > 1
@@ -242,14 +242,14 @@ def evaluate(
 ) -> list[TestEpisodes]:
     """Test the run in a folder at every budget and write its `evaluation.csv`.
 
-    With `agent`, which must be one that learns nothing, `run` is an environment instead: `uct`,
-    and on simulators for Python `random` and `scripted`, which have no budget (it is written as 0).
-    `uct` on the folder of a run values what it finds by the run's Qθ instead of random rollouts.
+    With `agent`, one that learns nothing, `run` is an environment instead: `uct`, and on Python
+    simulators `random` and `scripted`, which have no budget (it is written as 0). `uct` on the
+    folder of a run evaluates leaves with the run's Qθ instead of random rollouts.
 
-    level: of the test episodes, where a run has a curriculum; default the hardest. env_options: of
-    the environment; for a run, what differs from its own. trust: allow a run to import and run the
-    `package.module:factory` that its folder names; what this process has trained on or made itself
-    needs no permission.
+    level: of the test episodes, for a run with a curriculum; default the hardest. env_options: of
+    the environment; for a run, only those that differ from its own. trust: allow a run to import
+    and run the `package.module:factory` that its folder names; an environment that this process
+    has made or trained on needs no permission.
     """
     require_numbers(
         {
@@ -294,7 +294,7 @@ def evaluate(
                 twin = make_simulator(settings.env, seed, **options)
                 if settings.env not in ENVIRONMENTS:
                     raise InputError(
-                        f"--agent: '{agent}' plays simulators for Python, and ENV '{run}' is "
+                        f"--agent: '{agent}' plays only Python simulators, and ENV '{run}' is "
                         "written in JAX."
                     )
                 results = _play_simulator(twin, settings, budgets, episodes)
@@ -314,7 +314,7 @@ def evaluate_levels(
     device: str = "auto",
     workers: int = -1,
 ) -> None:
-    """Test a run at every budget on each of these levels, as `evaluate` does on one of them.
+    """Test a run at every budget on each of these levels, as `evaluate` does on one.
 
     Writes `evaluation-level-LEVEL.csv` into its folder.
     """
@@ -328,14 +328,14 @@ def evaluate_levels(
 
 
 def level_table(level: int) -> str:
-    """The name of the file with tests on one level."""
+    """Return the name of the file with the tests on one level."""
     return f"evaluation-level-{level}.csv"
 
 
 def trained_player(
     run: str | Path, sim: Simulator, budget: int, *, device: str = "auto", trust: bool = False
 ) -> Player:
-    """The first seed of a run as a player of a simulator for Python: it acts as in tests.
+    """Return the first seed of a run as a player of a Python simulator; it acts as in tests.
 
     trust: see `evaluate`.
     """
@@ -352,7 +352,7 @@ def trained_player(
     if not isinstance(program, host.Program) or agent.prior != "q" or agent.act == "visits":
         raise InputError(
             f"DIR: '{run}' can't play here; it needs an agent that searches from Q-values, and a "
-            "simulator for Python."
+            "Python simulator."
         )
     network = jax.jit(lambda params, seen: program.learning.network(params)(seen)[0])
 
@@ -373,7 +373,7 @@ def trained_player(
 def _recurrent_player(
     program: r2d2.Program, params: Any, sim: Simulator, budget: int, chosen: Any
 ) -> Player:
-    """A player that remembers: it has to be shown every state of an episode, from the first on."""
+    """Return a recurrent player: it must see every state of an episode, from the first on."""
     search, recall = program.test_search(budget), program.evaluator(params, 1, budget)
 
     def move(state: State, rng: np.random.Generator) -> Move:

@@ -1,4 +1,4 @@
-"""Agents that learn nothing, playing any simulator for Python: random, scripted, plain search."""
+"""Agents that learn nothing, for any Python simulator: random, scripted, plain search."""
 
 import math
 import traceback
@@ -12,16 +12,16 @@ from save_rl.envs.worker import allowed_actions
 from save_rl.errors import InputError, Interrupted, RunError, require, unknown_name
 from save_rl.types import SearchResult, Simulator, State
 
-LONGEST = 100_000  # steps of an episode that is played here
+LONGEST = 100_000  # most steps of an episode
 PLAYERS = {
-    "random": "A valid action at random; learns nothing",
+    "random": "Random valid actions; learns nothing",
     "scripted": "Written by hand, for silhouette, covering and marble-run; learns nothing",
     "uct": "Pure search with random rollouts; learns nothing",
 }
 
 
 class RootValues(NamedTuple):
-    """What a player chose by, `[A]` each: Qθ, and what its search made of it where it explored."""
+    """Values behind a choice, `[A]` each: Qθ, and the values after the search where it explored."""
 
     prior: np.ndarray
     searched: np.ndarray
@@ -30,7 +30,7 @@ class RootValues(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What a player did: the step's result, and what it has to say about it."""
+    """A player's move: the step's result, and a remark."""
 
     state: State
     reward: float
@@ -51,12 +51,12 @@ class Episode(NamedTuple):
         return sum(move.reward for move in self.moves)
 
 
-# Given a state and a random generator, make a move.
+# Makes a move, given a state and a random generator.
 Player = Callable[[State, np.random.Generator], Move]
 
 
 def make_player(name: str, sim: Simulator, budget: int = 0) -> Player:
-    """A player by name; `budget` is the number of simulations of `uct`."""
+    """Return a player by name; `budget` is the number of simulations of `uct`."""
     if name not in PLAYERS:
         raise unknown_name("agent without training", name, PLAYERS, "--agent")
     if name == "scripted":
@@ -68,9 +68,9 @@ def make_player(name: str, sim: Simulator, budget: int = 0) -> Player:
 
 
 def play(sim: Simulator, player: Player, seed: int) -> Episode:
-    """One episode; the seed draws its start and the player's choices.
+    """Play one episode; the seed draws its start and the player's choices.
 
-    Raises RunError, with the traceback, where the simulator fails or never ends an episode.
+    Raises RunError, with the traceback, if the simulator fails or the episode never ends.
     """
     try:
         return _play(sim, player, seed)
@@ -135,7 +135,7 @@ def _scripted(sim: Simulator) -> Player:
 
 
 def _builder(sim: Any) -> Player:
-    """Plan a whole marble run when an episode begins; act at random where no plan is found."""
+    """Plan a whole marble run when an episode starts; act at random if no plan is found."""
     from save_rl.envs.construction.marble_builder import build
 
     plan = lru_cache(maxsize=1)(lambda scene: build(sim, sim.start(scene)))
@@ -159,7 +159,7 @@ def _uct(
     c: float = 2.0,
     discount: float = 0.99,
 ) -> Move:
-    """UCT from nothing (paper, section 3.1), then the tried action with the highest value."""
+    """Run UCT without a prior (paper, section 3.1); take the best action that it tried."""
     from save_rl import search
 
     result = search.uct(
@@ -169,7 +169,7 @@ def _uct(
 
 
 def best_tried(sim: Simulator, state: State, result: SearchResult) -> Move:
-    """Take the action with the highest value of those that a search from one state has tried."""
+    """Take the action with the highest value among those that a search has tried."""
     values = np.where(result.explored[0], result.q_values[0], -np.inf)
     action = int(values.argmax())
     tried, visits = int(result.explored[0].sum()), int(result.visits[0, action])

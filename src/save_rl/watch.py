@@ -1,4 +1,4 @@
-"""Pictures of environments: an episode as an animation, sampled scenes as a sheet."""
+"""Pictures of environments: an episode as a GIF, sampled scenes as a sheet."""
 
 import traceback
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from save_rl.players import Episode, Player, RootValues, make_player, play
 from save_rl.report.pictures import Bar, beside, caption, contact_sheet, save_gif
 from save_rl.types import Simulator
 
-_BUDGET = 50  # simulations per decision of a search that nothing was learned for
-_MARBLE_FRAMES = 24  # of one release, at most
+_BUDGET = 50  # simulations per decision of an untrained search
+_MARBLE_FRAMES = 24  # most frames of one release
 _SHEET_SIZE, _SHEET_COLUMNS = 256, 6
-SKY = 7 / 16  # of a picture: above 6 m there is nothing in any scene
+SKY = 7 / 16  # of a picture: scenes are empty above 6 m
 
 
 def watch(
@@ -32,8 +32,8 @@ def watch(
 ) -> Episode:
     """Play one episode and write it as a GIF; return it.
 
-    env: an environment, played by `agent` ('random' unless it is given); or the folder of a run,
-    played by what it has learned, with the budget of its training unless one is given.
+    env: an environment, played by `agent` (default 'random'); or the folder of a run, played by its
+    trained agent (default: with its training budget).
     trust: allow a run to import and run the `package.module:factory` that its folder names.
     """
     require_numbers({"--seed": seed, "--budget": budget}.items())
@@ -45,7 +45,7 @@ def watch(
     else:
         sim = make_simulator(env, seed, **options)
         if imports(env):
-            runs_on_host(sim, env)  # refuses what is no simulator
+            runs_on_host(sim, env)  # refuses anything but a simulator
         player = make_player(agent or "random", sim, _BUDGET if budget is None else budget)
     if not hasattr(sim, "render"):
         raise InputError(f"ENV: '{env}' has no render(state), so there is nothing to watch.")
@@ -65,7 +65,7 @@ def watch(
 def _run_player(
     run: str, agent: str | None, budget: int | None, options: dict[str, Any], trust: bool
 ) -> tuple[Simulator, Player]:
-    """The simulator of a run, and the first seed of the run as its player."""
+    """Return the simulator of a run, and the run's first seed as its player."""
     from save_rl.evaluation import settings_of_run, trained_player
 
     settings = settings_of_run(Path(run), "ENV", trust)
@@ -77,7 +77,7 @@ def _run_player(
 
 
 def _level_options(difficulty: int | str | None) -> dict[str, Any]:
-    """Exactly this level."""
+    """Return options for exactly this level."""
     return {} if difficulty is None else {"difficulty": difficulty, "curriculum_sample": False}
 
 
@@ -86,7 +86,7 @@ def all_frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
     scene = getattr(episode.states[0], "scene", None)
     title = f"{scene.task}, level {scene.level}" if scene is not None else "start"
     valued = bool(episode.moves) and episode.moves[0].values is not None
-    if not valued:  # else the first picture beside values is that of the first step
+    if not valued:  # else the first picture, with values beside it, is the first step's
         yield caption(draw(episode.states[0]), title)
     total = 0.0
     for number, move in enumerate(episode.moves, 1):
@@ -103,7 +103,7 @@ def all_frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
 
 
 def _bars(sim: Simulator, values: RootValues) -> list[Bar]:
-    """A line per action: what it was worth before and, if it was tried, after the search."""
+    """Return a bar per action: its value before and, if it was tried, after the search."""
     names = getattr(sim, "action_names", range(len(values.prior)))
     return [
         Bar(str(name), float(prior), float(found) if tried else None, number == values.action)
@@ -114,7 +114,7 @@ def _bars(sim: Simulator, values: RootValues) -> list[Bar]:
 
 
 def _rolling(sim: Simulator, state: Any) -> Iterator[np.ndarray]:
-    """The marble on its way, where there is one and it was released."""
+    """Yield frames of the rolling marble, if it was released."""
     scene = getattr(state, "scene", None)
     if scene is None or scene.marble is None or state.ending in ("spawn_collision", "obstacle_hit"):
         return
@@ -126,7 +126,7 @@ def _rolling(sim: Simulator, state: Any) -> Iterator[np.ndarray]:
 
 
 def small_picture(state: Any, path: np.ndarray | None = None) -> np.ndarray:
-    """A state of Construction for sheets, without the empty sky; path: the marble's."""
+    """Draw a Construction state for sheets, without the empty sky; path: of the marble."""
     from save_rl.envs.construction.drawing import draw
 
     return draw(state, _SHEET_SIZE, path=path)[round(SKY * _SHEET_SIZE) :]

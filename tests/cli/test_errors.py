@@ -37,14 +37,14 @@ NAMES = {
     ),
     "watch atari/qbert --out x.gif": (
         "ENV: 'qbert' can't be played: ale-py does not restore its states exactly, and every step "
-        "begins with that."
+        "starts by restoring one."
     ),
     "watch covering --agent scriptd --out x.gif": (
         "--agent: there is no agent without training 'scriptd'; known: random, scripted, uct. "
         "Did you mean 'scripted'?"
     ),
     "watch covering --difficulty 3 --out x.gif": (
-        "difficulty: 3 is no level of covering (paper); it must be a whole number from 0 to 2."
+        "difficulty: 3 is not a level of covering (paper); it must be a whole number from 0 to 2."
     ),
     "envs covering": ("ENV: scenes need both, as in save-rl envs covering --scenes out.png."),
     "train covering --network mlp": (
@@ -96,7 +96,7 @@ NAMES = {
     "reproduce marble-run --levels 0 7": ("--levels: 7 is not possible; it must be from 0 to 6."),
     "reproduce marble-run --costs -1": "--costs: -1.0 is not possible; it must be 0 or more.",
     "reproduce construction-ablations --agents uct": (
-        "--agents: 'uct' is not possible; it must be agents that learn ('uct' is --uct-budget)."
+        "--agents: 'uct' is not possible; it must be an agent that learns ('uct' is --uct-budget)."
     ),
     "reproduce tightrope-tabular --agents save qlearning": (
         f"--agents: there is no agent 'qlearning'; known: {AGENTS}. Did you mean 'q-learning'?"
@@ -279,7 +279,7 @@ RECURRENT_AGENTS = {
     **{
         f"train {env} --agent r2d2-save": (
             f"--agent: 'r2d2-save' learns from frames, and '{env}' shows none; it needs "
-            "atari/GAME, or a simulator for Python with the same observations."
+            "atari/GAME, or a Python simulator with the same observations."
         )
         for env in ("tightrope", "covering", "gym/CartPole-v1")
     },
@@ -319,28 +319,28 @@ RECURRENT_AGENTS = {
         "--r2d2.replay.capacity (100000)."
     ),
     "reproduce tightrope-network --agents r2d2": (
-        "--agents: 'r2d2' is not possible; it must be agents that need no frames to see."
+        "--agents: 'r2d2' is not possible; it must be an agent that does not learn from frames."
     ),
     "reproduce marble-run --agents r2d2": (
-        "--agents: 'r2d2' is not possible; it must be agents that need no frames to see."
+        "--agents: 'r2d2' is not possible; it must be an agent that does not learn from frames."
     ),
 }
 
 ATARI = {
     "reproduce atari --games MsPacman qbert": (
         "--games: 'qbert' can't be played: ale-py does not restore its states exactly, and every "
-        "step begins with that."
+        "step starts by restoring one."
     ),
     "reproduce atari --games tetris": (
         "--games: 'tetris' can't be played: ale-py does not restore its states exactly, and every "
-        "step begins with that."
+        "step starts by restoring one."
     ),
     "reproduce atari --games ms_pacman MsPacman": (
         "--games: ('ms_pacman', 'ms_pacman') is not possible; it must be different values."
     ),
     "reproduce atari --games": "--games: () is not possible; it must be at least one value.",
     "reproduce atari --agents r2d2 save": (
-        "--agents: 'save' is not possible; it must be agents that learn from frames."
+        "--agents: 'save' is not possible; it must be an agent that learns from frames."
     ),
     "reproduce atari --agents r2d2-sav": (
         f"--agents: there is no agent 'r2d2-sav'; known: {AGENTS}. Did you mean 'r2d2-save'?"
@@ -658,7 +658,7 @@ def test_a_run_is_not_written_over(answer, finished):
     assert answer(finished.command) == (
         2,
         f"--out: '{finished.folder}' already holds a run; choose another folder or add --resume "
-        "to go on with it.",
+        "to continue it.",
     )
     assert answer(f"reproduce tightrope-tabular --out {finished.folder}") == (
         2,
@@ -667,7 +667,7 @@ def test_a_run_is_not_written_over(answer, finished):
     )
     assert answer(f"demo --out {finished.folder}") == (
         2,
-        f"--out: '{finished.folder}' holds something else than a demo; choose another folder.",
+        f"--out: '{finished.folder}' holds something other than a demo; choose another folder.",
     )
     assert contents(finished.folder) == before
 
@@ -742,7 +742,7 @@ def test_a_run_without_a_checkpoint_is_not_tested(answer, finished, tmp_path):
 def test_a_place_that_takes_no_folders_is_a_matter_of_the_disk(answer, tmp_path, command):
     assert answer(f"{command} --out /proc/nowhere") == (
         1,
-        "can't write or read '/proc/nowhere': No such file or directory.",
+        "can't read or write '/proc/nowhere': No such file or directory.",
     )
     assert contents(tmp_path) == {}
 
@@ -764,7 +764,7 @@ def test_a_full_disk_leaves_no_half_written_file(
     monkeypatch.setattr(os, "fsync", full)
     assert answer(f"{command} --out new") == (
         1,
-        f"can't write or read 'new/{file}': No space left on device.",
+        f"can't read or write 'new/{file}': No space left on device.",
     )
     new = tmp_path / "new"
     assert contents(tmp_path) == {new: False, **{new / name: data for name, data in left.items()}}

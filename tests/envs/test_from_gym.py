@@ -656,7 +656,7 @@ LOCK = "cannot pickle '_thread.lock' object"
         (LockedFromStart, needs("LockedFromStart", LOCK)),
         (lambda: limited(LockedFromReset()), needs("LockedFromReset", LOCK)),
         (lambda: Tired(Cloning()), needs("Cloning", LOCK)),
-        (lambda: Tired(Rebuilt()), needs("Rebuilt", "EzPickle builds it anew")),
+        (lambda: Tired(Rebuilt()), needs("Rebuilt", "EzPickle rebuilds it")),
     ],
 )
 def test_what_cannot_be_copied_is_refused(factory, sentence):

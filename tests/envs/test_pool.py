@@ -367,7 +367,7 @@ def test_a_fault_costs_its_lane_the_episode_and_nobody_else(watched, flaw, comma
         assert_lane(pool, lane, lane, 1)
     assert len(said) == 1
     assert SOFT[flaw] in said[0]
-    assert "; an episode is begun anew." in said[0]
+    assert "; an episode is restarted." in said[0]
     assert pool.faults.tolist() == [1]
     pool.reset(0, np.array([1]), np.array([30]))
     assert not pool.lost.any()
@@ -516,7 +516,7 @@ def pair(shared_pools) -> Watched:
     ("flaw", "why"),
     [
         ("exit", "A worker process died: it exited with code 7"),
-        ("segfault", "A worker process died: it was ended by SIGSEGV"),
+        ("segfault", "A worker process died: it was killed by SIGSEGV"),
     ],
 )
 def test_a_worker_that_ends_is_replaced(pair, flaw, why):
@@ -526,7 +526,7 @@ def test_a_worker_that_ends_is_replaced(pair, flaw, why):
     pool.step(1, np.zeros(4, int), np.array([GO] * 4), 1)
     pool.receive(0)
     pool.receive(1)
-    assert said == [f"the simulator failed ({why}); 4 episodes are begun anew."]
+    assert said == [f"the simulator failed ({why}); 4 episodes are restarted."]
     for lane in (2, 3, 6, 7):
         assert_lane(pool, lane, lane, 2)
     assert_replaced(pool, before)
@@ -544,8 +544,8 @@ def test_a_worker_that_is_killed_at_work_is_replaced(tmp_path):
         os.kill(before[1], signal.SIGKILL)
         pool.receive(0)
         pool.receive(1)
-        why = "A worker process died: it was ended by SIGKILL"
-        assert said == [f"the simulator failed ({why}); 4 episodes are begun anew."]
+        why = "A worker process died: it was killed by SIGKILL"
+        assert said == [f"the simulator failed ({why}); 4 episodes are restarted."]
         for lane in (2, 3, 6, 7):
             assert_lane(pool, lane, lane, 1)
         assert_replaced(pool, before)
@@ -565,8 +565,8 @@ def test_a_worker_that_is_killed_at_rest_is_one_fault(pair, command):
             pool.advance(group, np.array([GO] * 4))
     for group in (0, 1):
         pool.receive(group)
-    why = "A worker process died: it was ended by SIGKILL"
-    assert said == [f"the simulator failed ({why}); 4 episodes are begun anew."]
+    why = "A worker process died: it was killed by SIGKILL"
+    assert said == [f"the simulator failed ({why}); 4 episodes are restarted."]
     for lane in (2, 3, 6, 7):
         assert_lane(pool, lane, lane, 2)
     assert_replaced(pool, before)
@@ -591,7 +591,7 @@ def test_a_worker_that_hangs_is_replaced():
         before = pids(pool)
         try_out(pool, 0, [flawed("sleep"), GO, GO, GO])
         why = "A worker process died: it did not answer in time"
-        assert said == [f"the simulator failed ({why}); 4 episodes are begun anew."]
+        assert said == [f"the simulator failed ({why}); 4 episodes are restarted."]
         assert_lane(pool, 2, 2, 1)
         move_others(pool)
         assert_replaced(pool, before)
@@ -602,7 +602,7 @@ def test_a_worker_that_hangs_is_replaced():
     [
         ("sleep", ["it did not answer in time", "sleeps_for_ever"]),
         ("spin", ["it did not answer in time", "spins_for_ever"]),
-        ("segfault", ["it was ended by SIGSEGV", "Segmentation fault", "reads_at_zero"]),
+        ("segfault", ["it was killed by SIGSEGV", "Segmentation fault", "reads_at_zero"]),
     ],
 )
 def test_where_a_worker_was_when_it_ended_is_in_the_error(flaw, words):
@@ -645,7 +645,7 @@ def test_what_a_stopped_worker_gave_back_is_not_given_back_again():
     [
         ("raise", ["Traceback", "in raises_on_purpose", "ArithmeticError: the engine is on fire"]),
         ("exit", ["it exited with code 7"]),
-        ("segfault", ["it was ended by SIGSEGV", "reads_at_zero"]),
+        ("segfault", ["it was killed by SIGSEGV", "reads_at_zero"]),
     ],
 )
 def test_a_simulator_that_workers_can_not_make_is_refused(how, words):

@@ -150,7 +150,7 @@ REFUSED = {
     "marble-run, as a task": ({"tasks": ("marble-run",)}, "--tasks: there is no task 'marble-run'"),
     "no task": ({"tasks": ()}, r"--tasks: \(\) is not possible; it must be at least one value"),
     "an agent": ({"agents": ("sav",)}, r"--agents: there is no agent 'sav'; .*'save'\?"),
-    "uct": ({"agents": ("save", "uct")}, "--agents: 'uct' is not possible; .* agents that learn"),
+    "uct": ({"agents": ("save", "uct")}, "--agents: 'uct' is not possible; .* agent that learns"),
     "no agents": ({"agents": ()}, "--agents"),
     "an agent twice": ({"agents": ("save", "save")}, "--agents: .* different values"),
     "seeds": ({"seeds": 0}, "--seeds: 0 is not possible; it must be at least 1"),

@@ -43,7 +43,7 @@ def test_it_works_twice_in_the_same_folder(tmp_path, capsys):
 def test_a_folder_with_foreign_files_is_left_alone(tmp_path, foreign):
     (tmp_path / "save").mkdir()
     (tmp_path / foreign).write_text("precious")
-    with pytest.raises(InputError, match="holds something else than a demo"):
+    with pytest.raises(InputError, match="holds something other than a demo"):
         demo.run(tmp_path, episodes=64, tests=8)
     assert (tmp_path / foreign).read_text() == "precious"
     assert (tmp_path / "save").exists()
@@ -51,7 +51,7 @@ def test_a_folder_with_foreign_files_is_left_alone(tmp_path, foreign):
 
 def test_a_file_is_not_a_folder(tmp_path):
     (tmp_path / "demo").write_text("precious")
-    with pytest.raises(InputError, match="holds something else than a demo"):
+    with pytest.raises(InputError, match="holds something other than a demo"):
         demo.run(tmp_path / "demo", episodes=64, tests=8)
     assert (tmp_path / "demo").read_text() == "precious"
 

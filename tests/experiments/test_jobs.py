@@ -158,9 +158,9 @@ def test_others_go_on_when_a_run_fails(said, plan, tmp_path):
         run_made_up(out)
     assert str(error.value) == (
         f"3 of 4 runs failed: 1/4 run a (ValueError: the moon is full; see '{out}/a/job.log'), "
-        f"2/4 run b (it was ended by SIGKILL; see '{out}/b/job.log'), "
-        f"3/4 run c (--out: not today; see '{out}/c/job.log.tmp'); the others are done, go on with "
-        "--resume."
+        f"2/4 run b (it was killed by SIGKILL; see '{out}/b/job.log'), "
+        f"3/4 run c (--out: not today; see '{out}/c/job.log.tmp'); the others are done, continue "
+        "with --resume."
     )
     log = (out / "a" / "job.log").read_text()
     assert log.startswith("Traceback")
@@ -223,7 +223,7 @@ def test_a_stop_lets_runs_save_themselves(number, code, said, plan, tmp_path):
     os.killpg(parent.pid, number)  # as a terminal does
     printed, lines = parent.communicate()
     assert parent.returncode == code
-    assert printed == f"stopped; '{out}' is saved, go on with --resume.\n"
+    assert printed == f"stopped; '{out}' is saved, continue with --resume.\n"
     assert have_ended(jobs)
     for name in "ab":
         assert (out / name / "saved").read_text() == "143"  # SIGTERM, and nothing else

@@ -76,7 +76,7 @@ def test_rows_by_hand():
 
 REFUSED = {
     "an agent": ({"agents": ("sav",)}, r"--agents: there is no agent 'sav'; .*'save'\?"),
-    "uct": ({"agents": ("save", "uct")}, "--agents: 'uct' is not possible; .* agents that learn"),
+    "uct": ({"agents": ("save", "uct")}, "--agents: 'uct' is not possible; .* agent that learns"),
     "no agents": ({"agents": ()}, "--agents"),
     "a negative cost": ({"costs": (0.0, -1.0)}, "--costs: -1.0 is not possible"),
     "no cost": ({"costs": ()}, "--costs"),

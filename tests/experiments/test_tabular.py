@@ -166,7 +166,7 @@ def test_ctrl_c_saves_what_is_done(tmp_path, finished, monkeypatch, tmp_path_fac
     out = tmp_path_factory.mktemp("stopped")
     with monkeypatch.context() as patch:
         stop_after(3, patch)
-        with pytest.raises(Interrupted, match="is saved, go on with --resume") as stop:
+        with pytest.raises(Interrupted, match="is saved, continue with --resume") as stop:
             run("smoke", AXES, out, False, "")
     assert stop.value.code == 130
     assert 0 < len(read(out)) < 8

@@ -1,4 +1,4 @@
-"""MDPs of tables as simulators for Python; worker processes make them by name."""
+"""MDPs of tables as Python simulators; worker processes make them by name."""
 
 from typing import Any, NamedTuple
 

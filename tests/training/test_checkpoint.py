@@ -296,7 +296,7 @@ def test_a_disk_that_takes_no_more_ends_the_run_with_one_sentence(tmp_path):
         env=environment,
     )
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith("save-rl: can't write or read")
+    assert done.stderr.strip().splitlines()[-1].startswith("save-rl: can't read or write")
     assert "File too large" in done.stderr
     assert "Traceback" not in done.stderr
     assert checkpoint.numbers(out / "checkpoints") == []

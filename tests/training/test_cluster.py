@@ -366,7 +366,7 @@ def test_the_process_that_answers_can_be_lost(make):
     ray.kill(program.crew._inference)
     state, steps = advance_until(lambda: said, program, state, 3)
     state = advance(program, state, 3, len(steps) + 2)
-    assert said[0] == "the process that answers the actors is gone; all begin anew"
+    assert said[0] == "the inference process is gone; all actors are restarted"
     made = int(state[0].env_steps)
     assert abs(made - 2 * LANES * (len(steps) + 5)) <= LANES
     assert int(state[0].replay.added) == made

@@ -103,7 +103,7 @@ def test_a_learner_that_is_killed_goes_on(cluster, tmp_path):
     os.kill(first, signal.SIGKILL)
     said, errors = finish(driver)
     assert said.startswith(f"{out}: 2")
-    assert "warning: the learner was gone; it goes on from checkpoint " in errors
+    assert "warning: the learner died; it continues from checkpoint " in errors
     assert json.loads((out / learner.NOTES).read_text())["restarts"] == 1
     check_counters(out)
     events = b"".join(path.read_bytes() for path in out.glob("events*"))
@@ -151,7 +151,7 @@ def test_a_driver_may_leave_and_come_back_and_ends_what_it_began(tmp_path):
         below = descendants(ray_process)
         driver.send_signal(signal.SIGINT)
         _, errors = finish(driver, 130)
-        assert errors.endswith(f"save-rl: stopped; '{out}' is saved, go on with --resume.\n")
+        assert errors.endswith(f"save-rl: stopped; '{out}' is saved, continue with --resume.\n")
         wait_for(lambda: not any(exists(pid) for pid in below))
         check_counters(out, finished=False)
 

@@ -55,5 +55,5 @@ def test_a_full_disk_ends_a_run_at_once_with_one_sentence(tmp_path, monkeypatch,
         cli.main(["train", "tests.training.environments:never_nan", *options, "--out", str(out)])
     assert stop.value.code == 1
     said = capsys.readouterr().err.splitlines()
-    assert said[-1] == "save-rl: can't write or read '/dev/full': No space left on device."
+    assert said[-1] == "save-rl: can't read or write '/dev/full': No space left on device."
     assert checkpoint.numbers(out / "checkpoints") == [0]

@@ -1,4 +1,4 @@
-"""Training over simulators for Python: what is counted, stored, learned, saved and played."""
+"""Training over Python simulators: what is counted, stored, learned, saved and played."""
 
 import csv
 from itertools import pairwise

@@ -103,7 +103,7 @@ def warnings_in(errors: str) -> list[str]:
     return [line for line in errors.splitlines() if line.startswith("warning: ")]
 
 
-KILLED = "warning: the simulator failed (A worker process died: it was ended by SIGKILL); "
+KILLED = "warning: the simulator failed (A worker process died: it was killed by SIGKILL); "
 
 
 def test_workers_killed_in_a_search_and_between_requests_cost_their_episodes_alone(tmp_path):
@@ -119,7 +119,7 @@ def test_workers_killed_in_a_search_and_between_requests_cost_their_episodes_alo
     os.kill(victim, signal.SIGKILL)
     assert have_ended([victim])
     run.process.send_signal(signal.SIGCONT)
-    assert warnings_in(run.end()) == [f"{KILLED}8 episodes are begun anew."] * 2
+    assert warnings_in(run.end()) == [f"{KILLED}8 episodes are restarted."] * 2
     assert run.restarts()[0] == 0
     assert run.restarts()[-1] == 2
 
@@ -235,7 +235,7 @@ def test_a_run_stopped_in_every_way_equals_one_left_alone(tmp_path):
         mine = run.workers()
         os.killpg(run.process.pid, stop)  # as a terminal does
         errors = run.end(code)
-        assert f"save-rl: stopped; '{run.out}' is saved, go on with --resume." in errors
+        assert f"save-rl: stopped; '{run.out}' is saved, continue with --resume." in errors
         assert "Traceback" not in errors
         assert all(map(has_ended, mine))
     run.start("--workers", "1", "--resume")

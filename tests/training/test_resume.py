@@ -113,7 +113,7 @@ def test_a_polite_stop_saves_and_says_how_to_go_on(tmp_path, undisturbed, number
     process.send_signal(number)
     _, errors = process.communicate(timeout=600)
     assert process.returncode == code
-    assert f"save-rl: stopped; '{out}' is saved, go on with --resume." in errors
+    assert f"save-rl: stopped; '{out}' is saved, continue with --resume." in errors
     assert "Traceback" not in errors
     finish(out, "--resume")
     assert_same(out, undisturbed)

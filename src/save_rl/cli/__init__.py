@@ -1,4 +1,4 @@
-"""The command line. It imports what a command needs when the command runs, and not before."""
+"""The command line. Imports are deferred until a command needs them."""
 
 import contextlib
 import io
@@ -9,22 +9,22 @@ from typing import NoReturn
 __all__ = ["main"]
 
 SUMMARIES = {
-    "train": "Train an agent and leave a run directory.",
+    "train": "Train an agent and write a run directory.",
     "evaluate": "Test a run at several search budgets; writes evaluation.csv into its folder.",
     "reproduce": "Reproduce a figure of the paper: results.csv, figure.png and claims.json.",
     "bench": "Measure throughput on this machine.",
-    "watch": "Play one episode of an environment or of a run and write it as an animation.",
-    "check": "Test whether a simulator keeps its promises, and say in words what is wrong.",
-    "demo": "A minute of SAVE on Tightrope: live progress, a table, a picture.",
+    "watch": "Play one episode of an environment or of a run and write it as a GIF.",
+    "check": "Test whether a simulator is pure and correct, and report what is wrong.",
+    "demo": "Run SAVE on Tightrope for a minute: live progress, a table, a picture.",
     "envs": "List the environments, or show scenes of one.",
     "agents": "List the agents.",
     "experiments": "List the experiments.",
 }
-"""Every command with its line on the help page."""
+"""The commands with their lines on the help page."""
 
 
 def _stop(message: object, code: int) -> NoReturn:
-    with contextlib.suppress(OSError):  # a terminal that was closed
+    with contextlib.suppress(OSError):  # a closed terminal
         print(f"save-rl: {message}", file=sys.stderr, flush=True)
     raise SystemExit(code)
 
@@ -76,15 +76,15 @@ def _run(arguments: Sequence[str]) -> None:
         _stop(error, 1)
     except Interrupted as stop:
         _stop(stop, stop.code)
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader of our output is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except OSError as error:
         where = f" '{error.filename}'" if error.filename else ""
-        _stop(f"can't write or read{where}: {error.strerror or error}.", 1)
+        _stop(f"can't read or write{where}: {error.strerror or error}.", 1)
     except (MemoryError, RuntimeError) as error:  # XLA's error is a RuntimeError
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-            _stop("out of memory; smaller --lanes, --budget or --replay need less.", 1)
+            _stop("out of memory; use a smaller --lanes, --budget or --replay.", 1)
         raise
 
 
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; the entry point of `save-rl`."""
     try:
         arguments = list(sys.argv[1:] if arguments is None else arguments)
-        for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+        for stream in (sys.stdout, sys.stderr):  # file names may be invalid UTF-8
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         if arguments and arguments[0] in ("-h", "--help"):

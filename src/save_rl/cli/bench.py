@@ -9,7 +9,7 @@ import tyro
 
 @dataclass(frozen=True)
 class BenchSearch:
-    """Simulations per second, next to mctx.muzero_policy on the same shapes; cost of workers."""
+    """Simulations per second, compared with mctx.muzero_policy on equal shapes; worker overhead."""
 
     json: bool = False
     """Print JSON instead of a table."""
@@ -31,7 +31,7 @@ class BenchSearch:
 
 @dataclass(frozen=True)
 class BenchTrain:
-    """Training throughput, and where a second goes: on Tightrope, a Construction task or Atari."""
+    """Training throughput and its breakdown: on Tightrope, a Construction task or Atari."""
 
     json: bool = False
     """Print JSON instead of a table."""
@@ -39,17 +39,17 @@ class BenchTrain:
     """auto, cpu or gpu."""
     env: str | None = None
     """tightrope, one of silhouette, connecting, covering, covering-hard, marble-run, or
-    atari/GAME; with --cluster any simulator for Python, default covering; else tightrope."""
+    atari/GAME; with --cluster any Python simulator, default covering; else tightrope."""
     cluster: bool = False
-    """With one and with two actors on a Ray cluster that is started here for that."""
+    """Measure one and two actors on a Ray cluster that is started on this machine."""
     seeds: tuple[int, ...] = (1,)
-    """Numbers of seeds to train side by side, on Tightrope."""
+    """Numbers of seeds to train in parallel, on Tightrope."""
     lanes: int = 64
-    """Episodes in progress at a time, except on Tightrope; with --cluster, of each actor."""
+    """Episodes played in parallel, except on Tightrope; with --cluster, per actor."""
     workers: int = -1
     """Processes for simulators: -1 for one per core, 0 for none."""
     seconds: float = 20.0
-    """How long to train each agent for, except on Tightrope, after everything is compiled."""
+    """Training time per agent, without compilation; not on Tightrope."""
     small: bool = False
     """On Atari: the small network and short sequences, for CPUs."""
 
@@ -93,7 +93,7 @@ class BenchTrain:
 
 @dataclass(frozen=True)
 class BenchPhysics:
-    """Settled placements per second and core, next to a bare Box2D loop."""
+    """Settled placements per second and core, compared with a bare Box2D loop."""
 
     json: bool = False
     """Print JSON instead of a table."""
@@ -106,7 +106,7 @@ class BenchPhysics:
 
 @dataclass(frozen=True)
 class BenchAtari:
-    """Simulations of Atari games per second and core, next to a bare loop over the emulator."""
+    """Atari simulations per second and core, compared with a bare loop over the emulator."""
 
     workers: int = 2
     """Processes to compare with one."""
@@ -137,7 +137,7 @@ class Bench:
 
 
 def print_bench(report: dict[str, Any], as_json: bool) -> None:
-    """Print a report of cases, nested numbers as columns of their own."""
+    """Print a report of cases, a column each; nested numbers get their own rows."""
     if as_json:
         print(json.dumps(report, indent=2))
         return

@@ -47,7 +47,7 @@ def read_options(pairs: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Train:
-    """Train an agent and leave a run directory."""
+    """Train an agent and write a run directory."""
 
     settings: Annotated[TrainSettings, tyro.conf.arg(name="")]
     env_options: tuple[str, ...] = ()
@@ -55,19 +55,19 @@ class Train:
     out: Path | None = None
     """Folder of the run; default runs/ENV-AGENT-SEED."""
     resume: bool = False
-    """Go on with the run in --out."""
+    """Continue the run in --out."""
     device: str = "auto"
     """auto, cpu or gpu."""
     workers: int = -1
     """Processes for simulators written in Python: -1 for one per core, 0 for none."""
     step_timeout: float = 0.0
-    """Seconds after which a worker that does not answer is replaced; 0 waits for ever."""
+    """Seconds after which a worker that does not answer is replaced; 0 for no limit."""
     checkpoint_seconds: float = 60.0
-    """Seconds between checkpoints, or more, so that they take a tenth of the time at most; 0 for
+    """Seconds between checkpoints, or more: checkpointing takes at most 10 % of the run time; 0 for
     one after every chunk."""
     cluster: str | None = None
-    """Train on a Ray cluster: its address, as ray start prints it; or auto, for the one that this
-    machine is part of, or a new one on this machine."""
+    """Train on a Ray cluster: its address, as ray start prints it; or auto, for the cluster that
+    this machine is part of, or else a new one on this machine."""
     cluster_settings: Annotated[ClusterSettings, tyro.conf.arg(name="cluster")] = field(
         default_factory=ClusterSettings
     )
@@ -101,13 +101,13 @@ class Evaluate:
     """Test episodes per budget."""
     agent: str | None = None
     """An agent that learns nothing, to test on an environment: uct, random, scripted. On the folder
-    of a run: uct, which then values what it finds by the run's Q-values."""
+    of a run: uct, which then evaluates leaves with the run's Q-values."""
     level: int | None = None
     """Level of the test episodes of a run with a curriculum; default the hardest."""
     seed: int = 0
     """Seed of the environment, with --agent."""
     env_options: tuple[str, ...] = ()
-    """Options of the environment, as name=value; for a run, what differs from its own."""
+    """Options of the environment, as name=value; for a run, those that differ from its own."""
     out: Path | None = None
     """Where to write the table; default DIR/evaluation.csv (evaluation.csv with --agent)."""
     device: str = "auto"
@@ -115,7 +115,7 @@ class Evaluate:
     workers: int = -1
     """Processes for simulators written in Python: -1 for one per core, 0 for none."""
     step_timeout: float = 0.0
-    """Seconds after which a worker that does not answer is replaced; 0 waits for ever."""
+    """Seconds after which a worker that does not answer is replaced; 0 for no limit."""
     trust: bool = False
     """Allow the run to import the package.module:factory that its folder names."""
 
@@ -146,10 +146,10 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Demo:
-    """A minute of SAVE on Tightrope: live progress, a table, a picture."""
+    """Run SAVE on Tightrope for a minute: live progress, a table, a picture."""
 
     out: Path = Path("runs/demo")
-    """Folder for the runs and curve.png; an earlier demo there is replaced."""
+    """Folder for the runs and curve.png; replaces an earlier demo there."""
     episodes: int = 12_000
     """Training episodes of each agent."""
 
@@ -162,7 +162,7 @@ class Demo:
 
 @dataclass(frozen=True)
 class Watch:
-    """Play one episode of an environment or of a run and write it as an animation."""
+    """Play one episode of an environment or of a run and write it as a GIF."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """An environment with pictures (see save-rl envs), package.module:factory, or a run."""
@@ -172,11 +172,11 @@ class Watch:
     """random (the default), scripted (silhouette, covering, marble-run) or uct; a run plays
     itself."""
     difficulty: str | None = None
-    """Level of the episode; default drawn from all levels."""
+    """Level of the episode; default a random one."""
     seed: int = 0
-    """Draws the episode and the agent's choices."""
+    """Seed of the episode and of the agent's choices."""
     budget: int | None = None
-    """Simulations per decision: default 50 for uct, what it trained with for a run."""
+    """Simulations per decision; default 50 for uct, the training budget for a run."""
     env_options: tuple[str, ...] = ()
     """Options of the environment, as name=value (atari: max_frames=4000, which is 1,000 steps)."""
     trust: bool = False
@@ -199,16 +199,16 @@ class Watch:
 
 @dataclass(frozen=True)
 class Check:
-    """Test whether a simulator keeps its promises, and say in words what is wrong."""
+    """Test whether a simulator is pure and correct, and report what is wrong."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """An environment (see save-rl envs), gym/ID, or package.module:factory."""
     env_options: tuple[str, ...] = ()
     """Options of the environment, as name=value."""
     seed: int = 0
-    """Draws the environment, the episodes and their actions."""
+    """Seed of the environment, the episodes and their actions."""
     seconds: float = 20.0
-    """About how long this may take; of a slow simulator fewer steps are looked at."""
+    """Approximate time limit; a slow simulator is checked on fewer steps."""
 
     def run(self) -> None:
         from rich.console import Console
@@ -234,9 +234,9 @@ class Envs:
     scenes: Path | None = None
     """A PNG with sampled scenes of every level of ENV."""
     preset: str = "paper"
-    """paper or released, where the sources of a task differ."""
+    """paper or released: which source of a task to follow where they differ."""
     seed: int = 0
-    """Draws the scenes."""
+    """Seed of the scenes."""
 
     def run(self) -> None:
         from save_rl.envs import ENVIRONMENTS, FAMILIES
@@ -294,7 +294,7 @@ COMMANDS: dict[str, Any] = {
 
 
 def _one_sentence(box: str, command: str) -> str:
-    """What tyro says in a box, as a sentence: its first part, and the option it suggests."""
+    """Return tyro's boxed error as one sentence: its first part, and the suggested option."""
     parts: list[list[str]] = [[]]
     for line in box.splitlines()[1:]:  # the first line is the title
         text = line.strip(" │╭╮╰╯|+")
@@ -311,7 +311,7 @@ def _one_sentence(box: str, command: str) -> str:
 
 
 def _named(command: Any) -> Iterator[tuple[str, Any]]:
-    """Return all options of a command by their names on the command line."""
+    """Yield the options of a command by their command-line names."""
     for one in fields(command):
         value = getattr(command, one.name)
         if isinstance(value, TrainSettings | ClusterSettings):
@@ -324,7 +324,7 @@ def _named(command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """Return the command that these arguments ask for; refuse numbers nothing could work with."""
+    """Return the command of these arguments; refuse numbers that are out of range."""
     name, *options = arguments
     errors = io.StringIO()
     try:

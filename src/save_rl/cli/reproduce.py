@@ -27,14 +27,14 @@ def _command_line() -> str:
 
 @dataclass(frozen=True)
 class TightropeTabular:
-    """Figure 2a-c: four agents with tables. The scale sets the axes; an axis given here wins."""
+    """Figure 2a-c: four agents with tables. The scale sets the axes; options override it."""
 
     scale: str = "small"
     """smoke (seconds), small (a minute), paper (the whole grid)."""
     out: Path = Path("runs/tightrope-tabular")
     """Folder for the results."""
     resume: bool = False
-    """Go on with the experiment in --out."""
+    """Continue the experiment in --out."""
     reward: tuple[str, ...] | None = None
     """dense, sparse."""
     terminal: tuple[float, ...] | None = None
@@ -60,14 +60,14 @@ class TightropeTabular:
 
 @dataclass(frozen=True)
 class TightropeNetwork:
-    """Figure 2d: learning curves with networks. The scale sets the axes; an axis given wins."""
+    """Figure 2d: learning curves with networks. The scale sets the axes; options override it."""
 
     scale: str = "small"
     """smoke (a minute), small (3 seeds, 1e5 episodes), paper (10 seeds, 1e6 episodes)."""
     out: Path = Path("runs/tightrope-network")
     """Folder for the results."""
     resume: bool = False
-    """Go on with the experiment in --out."""
+    """Continue the experiment in --out."""
     device: str = "auto"
     """auto, cpu or gpu."""
     agents: tuple[str, ...] | None = None
@@ -96,18 +96,18 @@ class TightropeNetwork:
 
 @dataclass(frozen=True)
 class ConstructionOptions:
-    """The scale sets the axes; an axis given here wins."""
+    """The scale sets the axes; options override it."""
 
     scale: str = "small"
     """smoke (a minute), small (3 seeds, 10,000 episodes), paper (10 seeds, 1e6 episodes)."""
     resume: bool = False
-    """Go on with the experiment in --out."""
+    """Continue the experiment in --out."""
     device: str = "auto"
     """auto, cpu or gpu."""
     workers: int = -1
     """Processes for simulators: -1 for one per core, 0 for none."""
     jobs: int = 1
-    """Training runs at a time, each in a process of its own; they share the cores."""
+    """Training runs in parallel, each in its own process; they share the cores."""
     tasks: tuple[str, ...] | None = None
     """silhouette, connecting, covering, covering-hard."""
     agents: tuple[str, ...] | None = None
@@ -123,7 +123,7 @@ class ConstructionOptions:
     test_episodes: int | None = None
     """Test episodes per budget, on the hardest level."""
     lanes: int | None = None
-    """Episodes in progress at a time while training."""
+    """Episodes played in parallel while training."""
     epsilon_episodes: float | None = None
     """Episodes over which ε falls."""
     beta_episodes: float | None = None
@@ -172,7 +172,7 @@ class ConstructionAblations:
 
 @dataclass(frozen=True)
 class ConstructionExploration:
-    """Figure C.3: four ways in which SAVE picks its action while it trains, on covering."""
+    """Figure C.3: four exploration strategies of SAVE in training, on covering."""
 
     construction: Annotated[ConstructionOptions, tyro.conf.arg(name="")] = ConstructionOptions()
     out: Path = Path("runs/construction-exploration")
@@ -184,7 +184,7 @@ class ConstructionExploration:
 
 @dataclass(frozen=True)
 class ConstructionEfficiency:
-    """Figure C.4: SAVE and Q-learning on covering, over all steps that simulators make."""
+    """Figure C.4: SAVE and Q-learning on covering, over all simulator steps."""
 
     construction: Annotated[ConstructionOptions, tyro.conf.arg(name="")] = ConstructionOptions()
     out: Path = Path("runs/construction-efficiency")
@@ -196,26 +196,26 @@ class ConstructionEfficiency:
 
 @dataclass(frozen=True)
 class MarbleRun:
-    """Figures 4, D.2 and D.3: rewards per level. The scale sets the axes; an axis given wins."""
+    """Figures 4, D.2 and D.3: rewards per level. The scale sets the axes; options override it."""
 
     scale: str = "small"
     """smoke (two minutes), small (3 seeds, 20,000 episodes), paper (10 seeds, 1e6 episodes)."""
     out: Path = Path("runs/marble-run")
     """Folder for the results."""
     resume: bool = False
-    """Go on with the experiment in --out."""
+    """Continue the experiment in --out."""
     device: str = "auto"
     """auto, cpu or gpu."""
     workers: int = -1
     """Processes for simulators: -1 for one per core, 0 for none."""
     jobs: int = 1
-    """Training runs at a time, each in a process of its own; they share the cores."""
+    """Training runs in parallel, each in its own process; they share the cores."""
     costs: tuple[float, ...] | None = None
-    """What a sticky block costs."""
+    """Costs of a sticky block."""
     agents: tuple[str, ...] | None = None
     """Agents that learn."""
     levels: tuple[int, ...] | None = None
-    """Levels of tests, from 0 to 6."""
+    """Test levels, from 0 to 6."""
     seeds: int | None = None
     """Number of seeds."""
     episodes: int | None = None
@@ -225,7 +225,7 @@ class MarbleRun:
     test_episodes: int | None = None
     """Test episodes per level and budget."""
     lanes: int | None = None
-    """Episodes in progress at a time while training."""
+    """Episodes played in parallel while training."""
     epsilon_episodes: float | None = None
     """Episodes over which ε falls."""
     beta_episodes: float | None = None
@@ -245,43 +245,43 @@ class MarbleRun:
 
 @dataclass(frozen=True)
 class Atari:
-    """Figures 5 and E.1, Table E.1: R2D2 and SAVE. The scale sets the axes; an axis given wins."""
+    """Figures 5 and E.1, Table E.1: R2D2 and SAVE. The scale sets the axes; options override it."""
 
     scale: str = "small"
-    """smoke (two minutes), small (4e6 frames, some 10 minutes a run on one accelerator), paper
+    """smoke (two minutes), small (4e6 frames, about 10 minutes per run on one accelerator), paper
     (1e10 frames)."""
     out: Path = Path("runs/atari")
     """Folder for the results."""
     resume: bool = False
-    """Go on with the experiment in --out."""
+    """Continue the experiment in --out."""
     device: str = "auto"
     """auto, cpu or gpu."""
     workers: int = -1
     """Processes for emulators: -1 for one per core, 0 for none."""
     jobs: int = 1
-    """Training runs at a time, each in a process of its own; they share the cores."""
+    """Training runs in parallel, each in its own process; they share the cores."""
     games: tuple[str, ...] | None = None
     """Games by the names of their ROMs; default the paper's 14."""
     agents: tuple[str, ...] | None = None
-    """r2d2 (the paper's baseline), r2d2-controlled, r2d2-save; default the last two, all three at
-    other scales than small."""
+    """r2d2 (the paper's baseline), r2d2-controlled, r2d2-save; default the last two at scale small,
+    else all three."""
     seeds: int | None = None
     """Number of seeds."""
     frames: float | None = None
-    """Frames of the game to train each run for; an agent step has 4."""
+    """Game frames to train each run for; 4 per agent step."""
     budget: int | None = None
     """Simulations per decision while r2d2-save trains."""
     profile: str | None = None
     """Sizes of network, replay and batch: two-cores, minutes, accelerator or paper."""
     lanes: int | None = None
-    """Episodes in progress at a time, the paper's actors; default the profile's."""
+    """Episodes played in parallel (the paper's actors); default the profile's."""
     score_episodes: int | None = None
-    """Training episodes, the last ones, whose mean return is the score."""
+    """The score is the mean return of this many last training episodes."""
     max_frames: int | None = None
-    """Frames after which an episode is cut."""
+    """Frames after which an episode is truncated."""
     discards: bool = False
-    """Have r2d2-controlled search as r2d2-save does, for nothing, as in the paper; it acts and
-    learns the same."""
+    """Let r2d2-controlled search like r2d2-save but discard the result, as in the paper; it acts
+    and learns the same."""
 
     def run(self) -> None:
         from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Environments by name, or anybody's own by `package.module:factory`."""
+"""Environments by name, or your own by `package.module:factory`."""
 
 import importlib
 import inspect
@@ -15,10 +15,10 @@ from save_rl.types import Simulator
 class Entry(NamedTuple):
     """A named environment.
 
-    factory: where it is made.
+    factory: its `package.module:factory`.
     summary: a line for lists.
-    simulator: where its twin for Python programs is made, if it is written in JAX.
-    curriculum: how its levels rise while an agent trains; '' where there are none.
+    simulator: for a JAX environment, the factory of the same environment as a Python simulator.
+    curriculum: the default curriculum; '' for an environment without levels.
     """
 
     factory: str
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 SEED_IS_NO_OPTION = "--env-options: seed is not possible here; --seed draws the environment."
-# Families of environments: what follows the prefix is the first argument of the factory.
+# Families of environments: the name after the prefix is the factory's first argument.
 GYM, ATARI = "gym/", "atari/"
 _FAMILIES = {
     GYM: "save_rl.envs.from_gym:gym_simulator",  # and a Gymnasium id
@@ -72,21 +72,21 @@ FAMILIES = {
 }
 
 
-_made: set[str] = set()  # what this process has been asked for by its own user
+_made: set[str] = set()  # environments that the user of this process asked for
 
 
 def imports(env: str) -> str:
-    """Return the module whose code runs when an environment is made; '' for our own."""
+    """Return the module that an environment's name imports; '' for built-in environments."""
     if env in ENVIRONMENTS or env.startswith(ATARI):
         return ""
     name = env.removeprefix(GYM)
-    # Gymnasium's two doors to environments of OpenAI Gym take the name of a module as an option.
+    # Gymnasium's two adapters for OpenAI Gym import a module that is named in an option.
     through = env.startswith(GYM) and name.startswith(("GymV21", "GymV26"))
     return name.partition(":")[0] if ":" in name or through else ""
 
 
 def require_trust(env: str, folder: object, trust: bool, option: str) -> None:
-    """Refuse to run code that a run folder names, unless the user has named or trusted it."""
+    """Refuse to run code that a run folder names, unless the user named it too or trusts it."""
     module = imports(env)
     if module and not trust and env not in _made:
         raise InputError(
@@ -96,7 +96,7 @@ def require_trust(env: str, folder: object, trust: bool, option: str) -> None:
 
 
 def _look_here_too() -> None:
-    """Have modules found in the current folder, after all other places."""
+    """Search the current folder for modules, after all other folders."""
     try:
         here = os.getcwd()
     except FileNotFoundError:  # deleted
@@ -123,8 +123,8 @@ def _factory(env: str) -> Any:
 def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     """Build an environment for every seed.
 
-    A factory that takes `seed` draws from it, so that every seed has an environment of its own;
-    from any other factory they all share one.
+    A factory that takes `seed` is called once per seed; from any other factory all seeds share one
+    environment.
     """
     if imports(env):
         _look_here_too()
@@ -163,7 +163,7 @@ def _make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]
 
 
 def _parameters(factory: Any) -> Any:
-    """Return the parameters of a factory; none for one that Python can't look into."""
+    """Return the parameters of a factory; none if Python can't inspect it."""
     try:
         return inspect.signature(factory).parameters
     except ValueError:
@@ -176,20 +176,20 @@ def make(env: str, seed: int = 0, **options: Any) -> Simulator:
 
 
 def simulator_name(env: str) -> str:
-    """The name of an environment's twin for Python programs, if it is in JAX and has one."""
+    """Return the name of an environment's Python simulator: its own unless it is written in JAX."""
     entry = ENVIRONMENTS.get(env)
     return entry.simulator if entry and entry.simulator else env
 
 
 def make_simulator(env: str, seed: int = 0, **options: Any) -> Simulator:
-    """Build an environment as a simulator for Python programs: NumPy in, NumPy out."""
+    """Build an environment as a Python simulator: NumPy in, NumPy out."""
     return make(simulator_name(env), seed, **options)
 
 
 def runs_on_host(env: Simulator, name: str) -> bool:
-    """Whether an environment is a simulator for Python; false for one that is written in JAX.
+    """Test whether an environment is a Python simulator; false for a JAX environment.
 
-    Refuses what is neither, in one sentence, before any work.
+    Raises InputError for anything else, before any work.
     """
     from save_rl.envs.worker import Layout, number_of_actions
 
@@ -217,7 +217,7 @@ def runs_on_host(env: Simulator, name: str) -> bool:
         if not_jax is not None:
             wrong = f"is neither a JAX environment ({_first_line(not_jax)}) nor"
         raise InputError(
-            f"ENV: '{name}' {wrong} a simulator for Python ({_first_line(error)}); see save-rl "
+            f"ENV: '{name}' {wrong} a Python simulator ({_first_line(error)}); see save-rl "
             f"check {name}."
         ) from error
     if not_jax is not None and _has_jax_arrays(shown):
@@ -243,9 +243,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def _jax_problem(env: Any, name: str) -> BaseException | None:
-    """Why an environment can't be traced by JAX; None if it can.
+    """Return the error from tracing an environment with JAX; None if it can be traced.
 
-    What can be traced, but does not fit together, is refused.
+    Raises InputError if its shapes or types do not fit together.
     """
     import jax
     import jax.numpy as jnp

@@ -1,13 +1,14 @@
-"""Any Gymnasium environment with numbered actions as a pure simulator.
+"""Turns Gymnasium environments with `Discrete` actions into pure simulators.
 
     simulator = from_gymnasium(lambda: gymnasium.make("CartPole-v1"))
     state = simulator.reset(seed=0)
     state, reward, terminated, truncated = simulator.step(state, 1)
 
 An environment that can save and restore itself (`clone_state` and `restore_state`, or `get_state`
-and `set_state`) and has no wrappers but those of `gymnasium.make` is kept once, and a state holds
-what it saved. Of any other a state holds a copy, and a step copies it: the larger the environment,
-the slower. The two methods are worth writing where an environment carries big tables.
+and `set_state`) and has no wrappers but those of `gymnasium.make` exists once, and a state holds
+what it saved. For any other environment, a state holds a copy of it, and each step makes another
+copy: the larger the environment, the slower. For an environment with large tables, the two methods
+are worth writing.
 """
 
 import difflib
@@ -27,7 +28,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from save_rl.errors import InputError, require
 
 _PAIRS = (("clone_state", "restore_state"), ("get_state", "set_state"))
-# What Gymnasium's tabular environments compute once and never change; copying it takes longest.
+# Constant tables of Gymnasium's tabular environments: the slowest part to copy.
 _TABLES = ("P", "desc", "initial_state_distrib")
 _NUMBERS = (spaces.Box, spaces.MultiBinary)
 _ONE_HOT = (spaces.Discrete, spaces.MultiDiscrete)
@@ -38,7 +39,7 @@ _SPACE_NAMES = ("observation_space", "action_space")
 class GymState(NamedTuple):
     """A moment of an episode.
 
-    core: the environment at that moment, or what it saved of itself.
+    core: the environment at that moment, or its saved state.
     elapsed: steps since the episode began.
     observation: `[size]` float32, read only.
     """
@@ -51,8 +52,8 @@ class GymState(NamedTuple):
 class GymSimulator:
     """A Gymnasium environment as a simulator; made by `from_gymnasium`.
 
-    `render(state)` is there if the environment draws arrays (`render_mode="rgb_array"`), and
-    `sample_step(state, action, seed)` if it was asked for with `reseed`.
+    It has `render(state)` if the environment renders arrays (`render_mode="rgb_array"`), and
+    `sample_step(state, action, seed)` with `reseed`.
     """
 
     def __init__(self, env: gymnasium.Env, reseed: bool):
@@ -77,19 +78,19 @@ class GymSimulator:
         return GymState(core, 0, self._flatten(observation))
 
     def step(self, state: GymState, action: int) -> tuple[GymState, float, bool, bool]:
-        """Step with the random numbers the environment had ahead of it: its very future."""
+        """Step with the environment's own next random numbers."""
         return self._step(state, action, None)
 
     def observe(self, state: GymState) -> np.ndarray:
-        """`[size]` float32, as `gymnasium.spaces.flatten` orders it; bytes are scaled to 0-1."""
+        """Return `[size]` float32, ordered as by `spaces.flatten`; bytes scaled to 0-1."""
         return state.observation
 
     def _sample_step(
         self, state: GymState, action: int, seed: int
     ) -> tuple[GymState, float, bool, bool]:
-        """Step with random numbers drawn from `seed`, which also go on from the new state.
+        """Step with a new random generator from `seed`, which the new state keeps.
 
-        They take the place of `np_random`; other sources the environment may have stay.
+        It replaces `np_random`; other random sources of the environment stay as they are.
         """
         return self._step(state, action, int(seed))
 
@@ -122,9 +123,9 @@ class GymSimulator:
 
 
 class _Part(NamedTuple):
-    """Where a piece of an observation goes: numbers to `place`, a category to index `hot + value`.
+    """A part of an observation: numbers go to `place`, a category sets index `hot + value`.
 
-    path: the keys that lead to it through dictionaries and tuples.
+    path: its keys in nested dictionaries and tuples.
     """
 
     path: tuple[Any, ...]
@@ -134,7 +135,7 @@ class _Part(NamedTuple):
 
 
 def _layout(space: Any, path: tuple[Any, ...] = (), begin: int = 0) -> tuple[list[_Part], int]:
-    """The parts of an observation and the index behind the last."""
+    """Return the parts of an observation and the index after the last."""
     if isinstance(space, _NESTED):
         parts: list[_Part] = []
         for key, inner in _inside(space):
@@ -158,13 +159,13 @@ def _layout(space: Any, path: tuple[Any, ...] = (), begin: int = 0) -> tuple[lis
 
 
 def _inside(space: Any) -> list[tuple[Any, Any]]:
-    """The keys and spaces directly inside a dictionary or tuple of spaces."""
+    """Return the keys and spaces directly inside a dictionary or tuple of spaces."""
     inner = space.spaces if isinstance(space, _NESTED) else ()
     return list(inner.items() if isinstance(inner, dict) else enumerate(inner))
 
 
 def _peel(env: gymnasium.Env) -> tuple[gymnasium.Env, float]:
-    """Take off the wrappers of `gymnasium.make`; all they know is the limit of steps."""
+    """Remove the wrappers of `gymnasium.make`; return their limit of steps too."""
     limit = math.inf
     while type(env) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         if isinstance(env, TimeLimit):
@@ -174,13 +175,13 @@ def _peel(env: gymnasium.Env) -> tuple[gymnasium.Env, float]:
 
 
 def _own_pair(env: gymnasium.Env) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    """The environment's own methods to save and restore itself, if it has both."""
+    """Return the environment's own methods to save and restore itself, if it has both."""
     if env is not env.unwrapped:
         return None
     for names in _PAIRS:
         save, restore = (getattr(env, name, None) for name in names)
         if callable(save) and callable(restore) and (_needs(save), _needs(restore)) == (0, 1):
-            # The Arcade Learning Environment leaves its random state out unless it is asked.
+            # The Arcade Learning Environment saves its random state only on request.
             if "include_rng" in inspect.signature(save).parameters:
                 save = functools.partial(save, include_rng=True)
             return save, restore
@@ -188,7 +189,7 @@ def _own_pair(env: gymnasium.Env) -> tuple[Callable[..., Any], Callable[..., Any
 
 
 def _needs(function: Callable[..., Any]) -> int | None:
-    """How many arguments a function can't be called without; None if it can't be told."""
+    """Return the number of required arguments of a function; None if it is unknown."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:
@@ -198,9 +199,9 @@ def _needs(function: Callable[..., Any]) -> int | None:
 
 
 class _Shared:
-    """One environment for all states; a core is what it saved and its random state.
+    """One environment for all states; a core is its saved state and its random state.
 
-    What it saves is copied on the way out and in, so it may be the very arrays it computes with.
+    Saved states are copied on save and on restore, so they may share arrays with the environment.
     """
 
     def __init__(self, env: gymnasium.Env, save: Callable[[], Any], restore: Callable[[Any], Any]):
@@ -208,7 +209,7 @@ class _Shared:
         try:
             self._new = self._save()
             self._restore(self._new)
-        except Exception:  # some can't be saved before their first reset
+        except Exception:  # some can be saved only after a reset
             env.reset(seed=0)
             self._new = self._save()
 
@@ -240,7 +241,7 @@ class _Shared:
         self._set_random(random)
 
     def _set_random(self, random: Any) -> None:
-        """Change the generator in place, as other parts of the environment may hold it too."""
+        """Change the generator in place: other parts of the environment may refer to it."""
         generator = self._env._np_random
         if random is None:
             if isinstance(generator, np.random.Generator):
@@ -254,7 +255,7 @@ class _Shared:
 
 
 def _copy_saved(saved: Any) -> Any:
-    """A copy of what an environment saved; what can't be copied is trusted not to change."""
+    """Return a copy of a saved state; one that can't be copied is assumed never to change."""
     try:
         return deepcopy(saved)
     except Exception:
@@ -262,9 +263,9 @@ def _copy_saved(saved: Any) -> Any:
 
 
 class _Copied:
-    """An environment for each state, which is never stepped itself: its copies are.
+    """One environment per state; only copies of it are stepped.
 
-    Copies share what never changes: tables, and spaces as long as nobody has drawn from them.
+    Copies share constants: tables, and spaces that were never sampled from.
     """
 
     def __init__(self, env: gymnasium.Env):
@@ -274,10 +275,10 @@ class _Copied:
         layers = _layers(env)
         known = all(type(layer).__module__.startswith("gymnasium.") for layer in layers)
         for layer in layers:
-            # EzPickle's copy is an environment in its first state, without a word about it.
+            # EzPickle silently copies an environment in its first state.
             kind = type(layer)
             if kind.__getstate__ is EzPickle.__getstate__ and not hasattr(kind, "__deepcopy__"):
-                raise self._refusal("EzPickle builds it anew")
+                raise self._refusal("EzPickle rebuilds it")
             names = ("spec", "_cached_spec", "metadata", "_metadata")
             if known and kind.__module__.startswith("gymnasium.envs.toy_text."):
                 names += _TABLES
@@ -285,10 +286,10 @@ class _Copied:
             self._constants |= {id(item): item for item in found}
             self._spaces += [getattr(layer, name, None) for name in _SPACE_NAMES]
         self._new = self._copy(env)
-        for layer in _layers(self._new):  # checks would be made again after every reset
+        for layer in _layers(self._new):  # else it checks again after every reset
             while isinstance(layer, gymnasium.Wrapper) and type(layer.env) is PassiveEnvChecker:
                 layer.env = layer.env.env
-        self._copy(self.reset(0)[0])  # to refuse at once what can't be copied after it has begun
+        self._copy(self.reset(0)[0])  # refuses now what can't be copied after a reset
 
     def reset(self, seed: int) -> tuple[Any, Any]:
         env = self._copy(self._new)
@@ -307,7 +308,7 @@ class _Copied:
         old = getattr(env.unwrapped, "_np_random", None)
         new = _copy_generator(old) if seed is None else np.random.Generator(np.random.PCG64(seed))
         if isinstance(old, np.random.Generator):
-            memo[id(old)] = new  # wherever the environment holds it
+            memo[id(old)] = new  # for every reference to it
         try:
             copy = deepcopy(env, memo)
         except Exception as error:
@@ -324,19 +325,19 @@ class _Copied:
 
 
 def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
-    """The environment and all it wraps, from the outside."""
+    """Return the environment and those that it wraps, outermost first."""
     return [env, *_layers(env.env)] if isinstance(env, gymnasium.Wrapper) else [env]
 
 
 def _undrawn(space: Any) -> bool:
-    """Whether a space is of Gymnasium's and without a random generator, and so all within it."""
+    """Test whether a space, and all inside it, is Gymnasium's own and has no random generator."""
     if type(space) not in _NUMBERS + _ONE_HOT + _NESTED or space._np_random is not None:
         return False
     return all(_undrawn(inner) for _, inner in _inside(space))
 
 
 def _copy_generator(generator: Any) -> Any:
-    """`deepcopy`, in a third of the time for the generator that Gymnasium makes."""
+    """Return a deep copy, in a third of the time for Gymnasium's own generators."""
     if type(generator) is np.random.Generator:
         old = generator.bit_generator
         if type(old) is np.random.PCG64 and type(old.seed_seq) is np.random.SeedSequence:
@@ -353,15 +354,15 @@ def _first_line(error: Exception) -> str:
 def from_gymnasium(factory: Callable[[], gymnasium.Env], *, reseed: bool = False) -> GymSimulator:
     """Turn the environment that `factory` makes into a simulator.
 
-    Actions must be `Discrete`. Observations become one vector, as `gymnasium.spaces.flatten` has
-    it: numbers as they are, categories one-hot, dictionaries and tuples end to end; boxes of bytes
-    (images), also inside of others, are divided by 255.
+    Actions must be `Discrete`. Observations become one vector, as in `gymnasium.spaces.flatten`:
+    numbers as they are, categories one-hot, dictionaries and tuples concatenated; boxes of bytes
+    (images), nested ones too, are divided by 255.
 
-    By default a state includes the random numbers to come: whoever steps from it, in a search or
-    in the episode, sees the same future. With `reseed` the simulator also has
-    `sample_step(state, action, seed)`, which draws another.
+    By default a state includes its random generator: the same step from it has the same outcome, in
+    a search and in the episode. With `reseed` the simulator also has
+    `sample_step(state, action, seed)`, which samples another outcome.
 
-    Gymnasium's passive checker is taken off. A simulator is for one thread.
+    Gymnasium's passive checker is removed. A simulator is not thread-safe.
     """
     env = factory()
     if not isinstance(env, gymnasium.Env):

@@ -1,15 +1,15 @@
-"""Many lanes of simulators, here or in worker processes.
+"""Many lanes of simulators, in this process or in worker processes.
 
-The lanes come in *groups*; every group is spread over all workers, and every lane has a home
-worker that keeps its states. `send` hands a group's requests over and `receive` waits for them, one
-round trip per worker, so that one group can be simulated while another is looked at. What is
-asked and answered lies in `Pool.arrays`, shared with the workers; `Lanes` of `envs.worker` says
-what requests there are. Results do not depend on the number of workers.
+Lanes form *groups*; every group is spread over all workers, and a lane's states stay in its worker.
+`send` sends a group's requests and `receive` waits for the replies, one round trip per worker, so
+that the caller can process one group while the workers simulate another. Requests and replies are
+in `Pool.arrays`, in shared memory; `envs.worker.Lanes` defines the requests. Results do not depend
+on the number of workers.
 
-A simulator that raises, or returns what makes no sense, costs its lane the episode; a worker that
-dies or does not answer in time costs all its lanes theirs, and is replaced. Such lanes are marked
-in `Pool.lost` until they are reset. Where no episode comes to its end between several such faults,
-the run stops with the simulator's own traceback.
+If a simulator raises or returns invalid values, its lane loses the current episode. A worker that
+dies or does not answer in time is replaced, and all its lanes lose theirs. `Pool.lost` marks these
+lanes until they are reset. After several such faults without a finished episode in between, the run
+stops with the simulator's traceback.
 """
 
 import contextlib
@@ -46,19 +46,19 @@ from save_rl.errors import RunError
 from save_rl.types import Simulator, State
 
 _FAULTS_IN_A_ROW = 5
-IS_WORKER = "SAVE_RL_WORKER"  # set in the environment of workers, which have none of their own
-_GRACE = 2.0  # seconds that a worker has to end by itself
+IS_WORKER = "SAVE_RL_WORKER"  # set in the environment of workers, which start no workers
+_GRACE = 2.0  # seconds for a worker to exit by itself
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from save_rl.envs.worker import main; main(*map(int, sys.argv[2:7]), sys.argv[7])"
 )
 _THREADS = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
 ONE_THREAD = {f"{library}_THREADS": "1" for library in _THREADS}
-_START_LIMIT = 60.0  # seconds that a worker may take to start where its answers have a limit
+_START_LIMIT = 60.0  # least seconds for a worker to start, if there is a timeout
 
 
 class Source(NamedTuple):
-    """How a worker makes a simulator: the arguments of `envs.make_simulator`."""
+    """The arguments of `envs.make_simulator` with which a worker makes a simulator."""
 
     env: str
     seed: int
@@ -78,7 +78,7 @@ class Group(NamedTuple):
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -95,7 +95,7 @@ class _Worker:
     """A worker process and the pipes to it."""
 
     def __init__(self, memory: int, task: dict[str, Any]):
-        self.waiting: deque[int] = deque()  # groups that it owes an answer for
+        self.waiting: deque[int] = deque()  # groups it has not answered yet
         path = json.dumps([folder for folder in sys.path if isinstance(folder, str)])
         what = json.dumps(task)
         self._stopped = False
@@ -121,12 +121,12 @@ class _Worker:
         self._poll.register(self._replies, select.POLLIN)
 
     def ask(self, request: bytes, group: int) -> None:
-        """Hand over a request; raises BrokenPipeError if nobody is there."""
+        """Send a request; raises BrokenPipeError if the process is gone."""
         os.write(self._requests, request)
         self.waiting.append(group)
 
     def answer(self, timeout: float) -> list[tuple[int, str]] | None:
-        """Faults of the oldest request; None if the process has died or does not answer."""
+        """Return the faults of the oldest request; None if the process died or does not answer."""
         if timeout > 0 and not self._poll.poll(timeout * 1000):
             return None
         data = os.read(self._replies, REPLY.size)
@@ -145,7 +145,7 @@ class _Worker:
         return [(lane, why) for lane, why in json.loads(text)] if text else []
 
     def last_words(self) -> str:
-        """What the process was doing when it died; where it hangs, it is asked first."""
+        """Return why the process died, with its traceback; a hanging process is asked for one."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(0.2)
         hangs = self.process.poll() is None
@@ -158,21 +158,21 @@ class _Worker:
         if hangs:
             why = "it did not answer in time"
         elif code is not None and code < 0:
-            why = f"it was ended by {_signal_name(-code)}"
+            why = f"it was killed by {_signal_name(-code)}"
         else:
             why = f"it exited with code {code}"
         return f"A worker process died: {why}.\n{trace}".rstrip() + "\n"
 
     def dismiss(self) -> None:
-        """Close the pipes: it reads an end of file and leaves."""
+        """Close the pipes: the process reads an end of file and exits."""
         if not self._stopped:
             self._stopped = True
             os.close(self._requests)
             os.close(self._replies)
 
     def stop(self, grace: float = _GRACE) -> None:
-        """End the process, and everything it has started."""
-        if self.crash.closed:  # stopped already; its number may be another's by now
+        """End the process and its children."""
+        if self.crash.closed:  # stopped already; another process may have its number now
             return
         self.dismiss()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -186,11 +186,11 @@ class _Worker:
 class Pool:
     """Lanes of simulators; use it as a context manager, or `close` it.
 
-    simulators: one object each; what they show must have the same layout.
+    simulators: one object each; their observations must have the same layout.
     sizes: `(simulator, lanes)` of each group.
-    workers: processes; 0 simulates here.
-    sources: how workers make the simulators; needed where there are any.
-    timeout: seconds that a worker may take to answer; 0 waits for ever.
+    workers: processes; 0 simulates in this one.
+    sources: for workers to make the simulators; needed unless `workers` is 0.
+    timeout: seconds for a worker to answer; 0 for no limit.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Pool:
         else:
             with tempfile.TemporaryFile() as file:
                 self._memory = os.dup(file.fileno())
-        # The block has no name, so nothing of it is left when the last process is gone.
+        # The memory has no name, so it is freed when the last process exits.
         os.ftruncate(self._memory, size)
         self._ranges = [
             [
@@ -280,7 +280,7 @@ class Pool:
         return len(self._workers)
 
     def send(self, group: int, command: int, new: int = 0, discount: float = -1.0) -> None:
-        """Hand the requests of a group over; see `Lanes.run`."""
+        """Send the requests of a group; see `Lanes.run`."""
         self._commands[group].append(command)
         _, low, high = self.groups[group]
         if command != RESET:
@@ -296,13 +296,13 @@ class Pool:
                 self._replace(number)
 
     def receive(self, group: int) -> None:
-        """Wait for what was sent last; lanes that failed are marked in `lost`."""
+        """Wait for replies to the oldest request of a group; mark lanes that failed in `lost`."""
         command = self._commands[group].popleft()
         faults = []
         if self._local is not None:
             faults = self._answers[group].popleft()
         for number, worker in enumerate(self._workers):
-            if group in worker.waiting:  # else it has been replaced meanwhile
+            if group in worker.waiting:  # else it was replaced in the meantime
                 said = worker.answer(self._timeout)
                 if said is None:
                     self._replace(number)
@@ -321,7 +321,7 @@ class Pool:
             self._fault([lane for lane, _ in of_it], of_it[-1][1])
 
     def _replace(self, number: int) -> None:
-        """Put a new worker in the place of one that died or hangs."""
+        """Replace a worker that died or hangs."""
         worker = self._workers[number]
         why = worker.last_words()
         worker.stop(0.0)
@@ -332,7 +332,7 @@ class Pool:
         self._welcome(self._workers[number])
 
     def _fault(self, lanes: list[int], why: str) -> None:
-        """Lanes that failed at the same time, for this reason."""
+        """Mark lanes that failed together, and warn; raise RunError after too many faults."""
         self.lost[lanes] = True
         self._in_a_row += 1
         if self._in_a_row >= _FAULTS_IN_A_ROW:
@@ -344,7 +344,7 @@ class Pool:
             lines = [line.strip() for line in why.splitlines() if line.strip()]
             reason = lines[0] if lines[0].startswith("A worker") else lines[-1]
             episodes = "an episode is" if len(lanes) == 1 else f"{len(lanes)} episodes are"
-            self._warn(f"the simulator failed ({reason.rstrip('.')}); {episodes} begun anew.")
+            self._warn(f"the simulator failed ({reason.rstrip('.')}); {episodes} restarted.")
 
     def ask(self, group: int, command: int) -> None:
         """`send` and `receive`."""
@@ -355,9 +355,9 @@ class Pool:
         self, group: int, lanes: np.ndarray, seeds: np.ndarray, wanted: Any = ANY_LEVEL,
         wait: bool = True,
     ) -> None:  # fmt: skip
-        """Begin episodes in some lanes of a group; `wanted` is a level, see `Arrays`.
+        """Start episodes in some lanes of a group; `wanted` is a level, see `Arrays`.
 
-        Without `wait`, the answer is still to be received.
+        Without `wait`, the caller must call `receive`.
         """
         _, low, high = self.groups[group]
         self.arrays.action[low:high] = -1
@@ -370,14 +370,14 @@ class Pool:
             self.receive(group)
 
     def save(self, group: int) -> np.ndarray:
-        """Where the lanes of a group stand, `[lanes of the group, bytes]`; zeros where lost."""
+        """Return the states of a group's lanes, `[lanes of the group, bytes]`; zeros where lost."""
         _, low, high = self.groups[group]
         self.arrays.action[low:high], self.arrays.saved[low:high] = 0, 0
         self.ask(group, SAVE)
         return self.arrays.saved[low:high].copy()
 
     def load(self, group: int, saved: np.ndarray) -> None:
-        """Go on from where `save` was called."""
+        """Restore the states that `save` returned."""
         _, low, high = self.groups[group]
         self.arrays.action[low:high], self.arrays.saved[low:high] = 0, saved
         self.lost[low:high] = saved[:, 0] == 0
@@ -387,7 +387,7 @@ class Pool:
         self, group: int, nodes: np.ndarray, actions: np.ndarray, new: int,
         seeds: np.ndarray | None = None, discount: float = -1.0,
     ) -> None:  # fmt: skip
-        """Send what a search wants to try, `[lanes of the group]` each."""
+        """Send the steps of a search, `[lanes of the group]` each."""
         _, low, high = self.groups[group]
         self.arrays.node[low:high] = nodes
         self.arrays.action[low:high] = actions
@@ -402,12 +402,12 @@ class Pool:
         self.send(group, ADVANCE)
 
     def place(self, lane: int, state: State) -> None:
-        """Begin a lane at a state; possible without workers alone, for states stay with them."""
+        """Start a lane at a state; needs `workers=0`: states live in the workers."""
         assert self._local is not None
         self._local.place(lane, state)
 
     def observation(self, lanes: np.ndarray) -> Any:
-        """A copy of what these lanes show, `[n, ...]`, as an array or a dictionary."""
+        """Return a copy of the observations of lanes, `[n, ...]`: an array or a dictionary."""
         arrays = self.arrays.observation
         return self.layout.observation_of({name: x[lanes] for name, x in arrays.items()})
 

@@ -1,9 +1,9 @@
-"""Simulators, their states, and the worker process that keeps them.
+"""Simulators, their states, and the worker process that holds them.
 
 States never leave the process that made them. A lane's states are numbered like the nodes of its
-search tree: 0 is where the episode stands, the others are what the search has tried from there.
-Requests and what a network needs to see lie in arrays that both sides share (`Arrays`). `Lanes`
-carries out a request for a range of lanes; `main` does so in a process of its own.
+search tree: 0 is the current state of the episode, the others are the states that the search has
+reached from it. Requests and observations are in arrays that both sides share (`Arrays`). `Lanes`
+carries out a request for a range of lanes; `main` does so in a worker process.
 
 A worker imports no JAX and uses one thread. It ends when its parent does.
 """
@@ -29,7 +29,7 @@ from save_rl.types import Simulator, State
 RESET, STEP, ADVANCE, SAVE, LOAD = 0, 1, 2, 3, 4
 REQUEST = struct.Struct("<iiid")  # command, group, number of the new node, discount of a rollout
 REPLY = struct.Struct("<ii")  # group, bytes of JSON that follow: faults as [[lane, text], ...]
-ANY_LEVEL = -1  # a request for an episode as the simulator draws them
+ANY_LEVEL = -1  # requests an episode of the level that the simulator draws
 ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
 MOST_ACTIONS = 10**7
 _INT32, _FLOAT32 = np.iinfo(np.int32), np.finfo(np.float32)
@@ -37,16 +37,16 @@ _ALONE = ""  # name of an observation that is a single array
 
 
 def exactly(level: int) -> int:
-    """The request for an episode of just this level; the level itself asks for one up to it."""
+    """Return the request for an episode of exactly this level; `level` requests one up to it."""
     return ANY_LEVEL - 1 - level
 
 
 class Layout(NamedTuple):
-    """What simulators show: names, types and shapes of their observations, and masks.
+    """The layout of a simulator's data: names, types and shapes of its observations, and masks.
 
     `masked`: there is an `action_mask`. `stochastic`: there is a `sample_step`, which the search
-    uses instead of `step`, so that it does not see the luck the episode will have. `saved`: bytes
-    of a state where there is a `save_state`, and one that is 1 where there is a state; else 0.
+    uses instead of `step`, so that it does not know the random outcomes of the episode. `saved`:
+    with a `save_state`, its number of bytes, plus one that is 1 where there is a state; else 0.
     """
 
     num_actions: int
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, simulator: Simulator) -> "Layout":
-        """Look at the first state of a simulator; refuse what no agent could learn from."""
+        """Return the layout of a simulator; refuse observations that no agent can learn from."""
         actions = number_of_actions(simulator)
         state, save = simulator.reset(0), getattr(simulator, "save_state", None)
         seen = named(simulator.observe(state))
@@ -80,18 +80,18 @@ class Layout(NamedTuple):
         return layout
 
     def example(self) -> Any:
-        """An observation of zeros."""
+        """Return an observation of zeros."""
         return self.observation_of(
             {name: np.zeros(shape, kind) for name, kind, shape in self.observation}
         )
 
     def observation_of(self, arrays: dict[str, np.ndarray]) -> Any:
-        """An observation as the simulator returns it: a single array or a dictionary."""
+        """Return an observation as the simulator does: a single array or a dictionary."""
         return arrays[_ALONE] if set(arrays) == {_ALONE} else arrays
 
 
 def number_of_actions(simulator: Any) -> int:
-    """Return `num_actions`; refuse what is not the number of anything."""
+    """Return `num_actions`; refuse a value that is not a sensible number of actions."""
     number = simulator.num_actions
     whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
     require(
@@ -102,7 +102,7 @@ def number_of_actions(simulator: Any) -> int:
 
 
 def allowed_actions(simulator: Any, state: State, actions: int) -> np.ndarray:
-    """Return the mask of a state that is not terminal, `[A]`; raises ValueError if it is none."""
+    """Return the mask of a non-terminal state, `[A]`; raises ValueError for an invalid mask."""
     mask = np.asarray(simulator.action_mask(state))
     if mask.shape != (actions,):
         raise ValueError(f"action_mask returned shape {mask.shape}, not ({actions},).")
@@ -114,7 +114,7 @@ def allowed_actions(simulator: Any, state: State, actions: int) -> np.ndarray:
 
 
 def _check_numbers(what: str, x: np.ndarray) -> None:
-    """Refuse an entry of an observation that can't be turned into numbers of 32 bits."""
+    """Refuse an entry of an observation that does not fit into 32-bit numbers."""
     if x.dtype.kind not in "biuf":
         raise InputError(f"ENV: {what} of type {x.dtype}; it must be an array of numbers.")
     if x.size == 0:
@@ -126,7 +126,7 @@ def _check_numbers(what: str, x: np.ndarray) -> None:
 
 
 def _is_beyond(x: np.ndarray) -> bool:
-    """Return whether an array of integers has some that 32 bits can't hold."""
+    """Test whether an array has integers that do not fit into 32 bits."""
     if x.dtype.kind not in "iu" or x.dtype.itemsize < 4 or x.dtype == np.int32:
         return False
     return bool(x.max() > _INT32.max or x.min() < _INT32.min)
@@ -140,26 +140,26 @@ def _bytes(saved: Any) -> np.ndarray:
 
 
 def named(observation: Any) -> dict[str, np.ndarray]:
-    """An observation as a dictionary of arrays."""
+    """Return an observation as a dictionary of arrays."""
     if isinstance(observation, dict):
         return {str(name): np.asarray(x) for name, x in observation.items()}
     return {_ALONE: np.asarray(observation)}
 
 
 def _plain(x: np.ndarray) -> np.dtype:
-    """The type an observation travels in: single precision, 32-bit integers."""
+    """Return the type in which an observation is sent: single precision, 32-bit integers."""
     return np.dtype({"f": np.float32, "i": np.int32, "u": np.int32}.get(
         x.dtype.kind if x.dtype.itemsize > 2 else "", x.dtype
     ))  # fmt: skip
 
 
 class Arrays:
-    """Requests and replies of all lanes, over one block of memory.
+    """Requests and replies of all lanes, in one block of memory.
 
-    node, action, seed: a request: what to try where; action -1 asks for nothing. wanted: the level
-    of a new episode, see `exactly`. reward, terminated, truncated, value,
-    observation, mask: the reply. level, kind, solved: what an episode is like and whether its task
-    is done, where simulators say so. saved: states as bytes, asked for or given back.
+    node, action, seed: a request for a step from a node; action -1 requests nothing. wanted: the
+    level of a new episode, see `exactly`. reward, terminated, truncated, value, observation, mask:
+    the reply. level, kind, solved: the kind of episode and whether its task is solved, for
+    simulators that report it. saved: states as bytes, to save or to load.
     """
 
     def __init__(self, layout: Layout, lanes: int, memory: Any = None):
@@ -209,17 +209,17 @@ class Lanes:
         ]
 
     def place(self, lane: int, state: State) -> None:
-        """Begin a lane at a given state."""
+        """Start a lane at a state."""
         self._states[lane], self._tried[lane] = {0: state}, {}
         self._show(lane, state)
 
     def run(
         self, command: int, low: int, high: int, new: int, discount: float
     ) -> list[tuple[int, str]]:
-        """Carry out the requests of lanes `low` to `high`; returns the lanes that failed, and why.
+        """Carry out the requests of lanes `low` to `high`; return the lanes that failed, and why.
 
-        new: number of the states that STEP makes. discount: of the rollout that follows a STEP
-        and values its state, negative for none.
+        new: node number of the states that STEP makes. discount: for the rollout from the new state
+        of a STEP; negative for no rollout.
         """
         work = {
             RESET: self._reset, STEP: self._step, ADVANCE: self._advance, SAVE: self._save,
@@ -267,7 +267,7 @@ class Lanes:
         return 0.0, False, False
 
     def _step(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
-        """Try an action for the search."""
+        """Make a step for the search."""
         simulator, states = self._simulators[lane], self._states[lane]
         if self._layout.stochastic:
             seed = int(self._arrays.seed[lane])
@@ -289,7 +289,7 @@ class Lanes:
         return reward, terminated, truncated
 
     def _advance(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
-        """A real step; where the search has tried it, the simulator need not be asked again."""
+        """Make a real step; reuse the result if the search has made the same step."""
         result = self._tried[lane].get(action)
         if result is None:
             result = self._simulators[lane].step(self._states[lane][0], action)
@@ -315,18 +315,18 @@ class Lanes:
                 continue
             if _is_beyond(part):
                 raise ValueError(f"observe returned {name or 'a number'} beyond 32 bits.")
-            with np.errstate(over="ignore"):  # what becomes infinite is a fault
+            with np.errstate(over="ignore"):  # infinite results are faults
                 np.copyto(array[lane : lane + 1], part, casting="same_kind")
         if self._layout.masked and mask:
             self._arrays.mask[lane] = allowed_actions(simulator, state, self._layout.num_actions)
 
     def _find_nonsense(self, lanes: list[int], faults: list[tuple[int, str]]) -> None:
-        """Add the lanes whose reply holds a number that is not finite."""
+        """Add the lanes with a number in their reply that is not finite."""
         low, high = lanes[0], lanes[-1] + 1
         seen = [(f"observe returned {name or 'a number'}", x) for name, x, _ in self._observation]
         for what, array in [("step returned a reward", self._arrays.reward), *seen]:
             part = array[low:high]
-            # Rewards come in double precision, and are learned from in single precision.
+            # Rewards arrive in double precision; learning uses single precision.
             if part.dtype.kind == "f" and not (np.abs(part) <= _FLOAT32.max).all():
                 wrong = ~(np.abs(part.reshape(high - low, -1)) <= _FLOAT32.max).all(1)
                 part[wrong] = 0
@@ -339,7 +339,7 @@ class Lanes:
 def rollout(
     simulator: Any, state: State, over: bool, discount: float, rng: np.random.Generator
 ) -> float:
-    """The discounted return of random actions from a state to the end of its episode."""
+    """Return the discounted return of random actions from a state to the end of its episode."""
     total, weight, mask = 0.0, 1.0, getattr(simulator, "action_mask", None)
     for _ in range(ROLLOUT_LIMIT):
         if over:
@@ -356,7 +356,7 @@ def rollout(
 
 
 def die_with(parent: int) -> None:
-    """Have Linux end this process when its parent ends, whatever it is doing then."""
+    """Make Linux kill this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if os.getppid() != parent:

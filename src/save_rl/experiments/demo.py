@@ -30,7 +30,9 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
     if marker.exists():
         shutil.rmtree(out)
     elif not is_empty(out):
-        raise InputError(f"--out: '{out}' holds something else than a demo; choose another folder.")
+        raise InputError(
+            f"--out: '{out}' holds something other than a demo; choose another folder."
+        )
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(marker, "This folder is replaced by the next demo.\n")
     console.print(

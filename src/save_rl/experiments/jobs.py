@@ -120,12 +120,12 @@ def run_jobs(
                 process.kill()
                 process.wait()
     if stop.code is not None:
-        raise Interrupted(f"stopped; '{out}' is saved, go on with --resume.", stop.code)
+        raise Interrupted(f"stopped; '{out}' is saved, continue with --resume.", stop.code)
     if failed:
         which = ", ".join(failed[number] for number in sorted(failed))
         raise RunError(
-            f"{len(failed)} of {len(cells)} runs failed: {which}; the others are done, go on with "
-            "--resume."
+            f"{len(failed)} of {len(cells)} runs failed: {which}; the others are done, continue "
+            "with --resume."
         )
 
 
@@ -151,7 +151,7 @@ def _close_log(cell: Cell) -> Path:
 def _why(code: int, log: Path) -> str:
     """Return the reason why a job ended with this code."""
     if code < 0:
-        return f"it was ended by {signal.Signals(-code).name}"
+        return f"it was killed by {signal.Signals(-code).name}"
     said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(_SAYS)]
     return said[-1].removeprefix(_SAYS).rstrip(".") if said else f"it exited with code {code}"
 

@@ -67,10 +67,10 @@ def check_choices(axes: Any, names: Iterable[str]) -> None:
 
 def check_agents(agents: Sequence[str], hint: str = "", *, frames: bool = False) -> None:
     """Raise an error for agents that do not learn, or that need frames (`frames`: that do not)."""
-    kind = "agents that learn from frames" if frames else "agents that need no frames to see"
+    kind = f"an agent that {'learns' if frames else 'does not learn'} from frames"
     for agent in agents:
         row = get_agent(agent, "--agents")
-        require(row.learns, "--agents", repr(agent), f"agents that learn{hint}")
+        require(row.learns, "--agents", repr(agent), f"an agent that learns{hint}")
         require(row.recurrent == frames, "--agents", repr(agent), kind)
 
 

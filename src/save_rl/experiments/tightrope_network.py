@@ -51,7 +51,7 @@ def settings(axes: Axes, agent: str) -> Any:
 
     require(axes.seeds >= 1, "--seeds", axes.seeds, "at least 1")
     for_states = not get_agent(agent, "--agents").recurrent
-    require(for_states, "--agents", repr(agent), "agents that need no frames to see")
+    require(for_states, "--agents", repr(agent), "an agent that does not learn from frames")
     return TrainSettings(
         env="tightrope",
         agent=agent,

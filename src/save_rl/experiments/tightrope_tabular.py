@@ -150,7 +150,7 @@ def run(scale: str, overrides: dict[str, Any], out: Path, resume: bool, command:
             if done:
                 save()
         if stop.code is not None and len(done) < total:
-            raise Interrupted(f"stopped; '{out}' is saved, go on with --resume.", stop.code)
+            raise Interrupted(f"stopped; '{out}' is saved, continue with --resume.", stop.code)
     rows = save()
     shown = [row for row in rows if row["agent"] != "uct-threshold"]  # not in the paper's figure
     if shown:

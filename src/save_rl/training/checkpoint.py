@@ -1,8 +1,8 @@
 """Checkpoints: all arrays of a run, checksummed, and never half-written.
 
 `checkpoints/000000064/` holds `arrays.npz` and `manifest.json`. It is written under a temporary
-name, synced and renamed; the newest three are kept. A broken one is reported and the one before it
-used. Nothing is unpickled, and no more is read into memory than the file is long.
+name, synced and renamed; the newest three are kept. If one is broken, a warning says so and the one
+before it is used. Nothing is unpickled, and a file takes no more memory than its length.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 class Checkpoint(NamedTuple):
-    """A state and what the host knew when it was saved."""
+    """A state and its manifest: values that the host saved with it."""
 
     state: Any
     manifest: dict[str, Any]
@@ -45,7 +45,7 @@ def _named_leaves(state: Any) -> dict[str, Any]:
 
 @contextmanager
 def _synced(path: Path) -> Iterator[Any]:
-    """Open a new file; it is safely on disk afterwards."""
+    """Open a new file, and sync it to disk at the end."""
     with naming(path), path.open("wb") as file:
         yield file
         file.flush()
@@ -58,7 +58,7 @@ def _digest(path: Path) -> str:
 
 
 def _seal(manifest: dict[str, Any]) -> str:
-    """Return the checksum of a manifest, which does not depend on how it is laid out."""
+    """Return the checksum of a manifest, independent of its formatting."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
@@ -71,7 +71,7 @@ def _sync_folder(path: Path) -> None:
 
 
 def save(folder: Path, number: int, state: Any, manifest: dict[str, Any]) -> Path:
-    """Write checkpoint `number`; returns its folder. manifest: what the host has to know again."""
+    """Write checkpoint `number`; return its folder. manifest: values for the host to restore."""
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -192,9 +192,9 @@ def load_newest(
 ) -> Checkpoint | None:
     """Return the newest readable checkpoint; None if there never was one.
 
-    template: arrays or shapes of the state that is expected; a size of -1 is any. option: for the
-    error message. run_id: of the run that it must belong to; None for any. needs: keys that its
-    manifest must have, and tests of their values.
+    template: arrays or shapes of the expected state; -1 matches any size. option: for the error
+    message. run_id: of the run that it must belong to; None for any. needs: keys that its manifest
+    must have, and tests of their values.
     """
     found, reasons = numbers(folder), []
     for number in reversed(found):

@@ -1,7 +1,7 @@
 """TensorBoard event files, written in the caller's thread.
 
-tensorboardX hands events to a thread of its own; if that dies, as on a full disk, the next event
-waits for ever. Here a failed write raises at once.
+tensorboardX writes events in its own thread; if that dies, as on a full disk, the next event blocks
+forever. Here a failed write raises at once.
 """
 
 import os
@@ -26,7 +26,7 @@ def _record(event: Any) -> bytes:
 
 
 class EventFile:
-    """An event file of one sitting; the first write creates it."""
+    """The event file of one process; the first write creates it."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -35,8 +35,8 @@ class EventFile:
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Append scalars at a step.
 
-        The first write also tells TensorBoard to drop what earlier sittings wrote from this step
-        on.
+        The first write also tells TensorBoard to drop earlier events from this step on, which a
+        resumed run writes again.
         """
         from tensorboardX.proto import event_pb2, summary_pb2
 

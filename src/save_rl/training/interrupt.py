@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as a wish to stop at the next good moment."""
+"""Ctrl-C, SIGTERM and SIGHUP as a request to save and stop."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class StopOnSignal:
     """While entered, the first signal sets `code` (128 + its number); a second acts as usual.
 
-    SIGHUP stays ignored where it is, as under nohup.
+    A SIGHUP that is ignored, as under nohup, stays ignored.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class StopOnSignal:
             for number in _SIGNALS:
                 before = signal.getsignal(number)
                 ignored = number == signal.SIGHUP and before is signal.SIG_IGN
-                if not ignored and before != self._handle:  # entered again, if it is
+                if not ignored and before != self._handle:  # equal if entered twice
                     self._before[number] = signal.signal(number, self._handle)
         return self
 

@@ -1,4 +1,4 @@
-"""A training run from beginning to end: chunks of compiled work, and what happens between them."""
+"""A training run: compiled chunks, with metrics, checkpoints and signals in between."""
 
 import time
 from collections.abc import Callable
@@ -27,15 +27,15 @@ from save_rl.training.settings import TrainSettings, require_memory
 from save_rl.types import Simulator
 
 Program = device_loop.Program | host.Program | r2d2.Program
-SAVING = 9  # times as long as a checkpoint takes, no other is begun
-ENOUGH_EPISODES = 20  # of a level, for their mean return to make parameters the best
+SAVING = 9  # wait this many times the duration of a checkpoint before the next
+ENOUGH_EPISODES = 20  # of a level, before its mean return can be the best
 
 
 @dataclass(frozen=True)
 class TrainResult:
     """A finished run: its folder, its program and the final state of all seeds.
 
-    After a run on a cluster, where another process has learned, the last two are None; its folder
+    After a run on a cluster, program and state are None: another process has learned. The folder
     has everything.
     """
 
@@ -46,10 +46,10 @@ class TrainResult:
 
 
 def is_log_point(chunk: int) -> bool:
-    """Whether chunk number `chunk` (from 1) ends with a line of metrics.
+    """Test whether chunk number `chunk` (from 1) ends with a line of metrics.
 
-    Every chunk at first, then 32 lines per doubling: learning is fastest early on. It depends on
-    the number alone, so a resumed run writes the same lines.
+    True for every chunk at first, then 32 times per doubling: learning is fastest early on. It
+    depends only on the number, so a resumed run writes the same lines.
     """
     return chunk % (1 << max(0, chunk.bit_length() - 6)) == 0
 
@@ -70,7 +70,7 @@ class _Run:
         self.figures: dict[str, float] = {}  # for TensorBoard, beside the metrics
         self.state: Any = program.begin()
         self.chunks = 0
-        self.before = 0.0  # seconds of earlier sittings
+        self.before = 0.0  # seconds before the last resume
         self.started = time.monotonic()
         self.saved_at = self.started
         self._saving = 0.0  # seconds that the last checkpoint took
@@ -89,7 +89,7 @@ class _Run:
         return tester(self.program, s.test_episodes, budget, None)
 
     def restore(self) -> None:
-        """Go on from the newest checkpoint, or from the start if none was made."""
+        """Continue from the newest checkpoint, or from the start if there is none."""
         template, run_id = self.program.template(), self.folder.run_id
         found = checkpoint.load_newest(
             self.folder.checkpoints, template, self._warn, run_id=run_id,
@@ -148,7 +148,7 @@ class _Run:
         self._saving = self.saved_at - began
 
     def save_if_due(self, seconds: float) -> None:
-        """Save after so many seconds, or later: it may take a tenth of the time; always for 0."""
+        """Save if this many seconds have passed, or more: saving takes at most 10 % of the time."""
         wait = max(seconds, SAVING * self._saving) if seconds > 0 else 0.0
         if time.monotonic() - self.saved_at >= wait:
             self.save()
@@ -164,16 +164,16 @@ class _Run:
         return bool(over.all())
 
     def progress(self) -> int:
-        """Steps, where they are limited, else episodes, of the seed that has had fewest."""
+        """Return the fewest episodes of any seed; steps instead, if they are limited."""
         done = self.program.counters(self.state)
         return int((done.env_steps if self.settings.steps > 0 else done.episodes).min())
 
     def simulations(self) -> int:
-        """Steps that simulators have made for searches."""
+        """Return the number of simulator steps made for searches."""
         return int(self.program.counters(self.state).simulator_steps.sum())
 
     def chunk(self) -> None:
-        """One compiled call, then the look at the losses that stops a run gone wrong."""
+        """Run one chunk; raise RunError if a loss is not finite."""
         step = self.chunks * self.settings.chunk
         self.state = self.program.advance(self.state, step)
         self.chunks += 1
@@ -190,7 +190,7 @@ class _Run:
                 )
 
     def log(self) -> list[dict[str, Any]]:
-        """Write a line of metrics per seed that moved since the last one."""
+        """Write a line of metrics for every seed that made steps since its last one."""
         s, seconds, rows = self.settings, self.seconds(), []
         done = self.program.counters(self.state)
         stats = done.stats
@@ -239,7 +239,7 @@ class _Run:
 
 
 def _note(rows: list[dict[str, Any]], simulations_per_second: float) -> str:
-    """The words beside the progress bar."""
+    """Return the text beside the progress bar."""
     rewards = [row["return_mean"] for row in rows if row["return_mean"] != ""]
     reward = f"reward {np.mean(rewards):.2f}" if rewards else "reward -"
     tests = [row["test_return"] for row in rows if row["test_return"] != ""]
@@ -276,10 +276,10 @@ def make_program(
     train: bool = True,
     plays: Agent | None = None,
 ) -> Program:
-    """What runs these settings: in JAX where the environment is, over a pool of simulators else.
+    """Return the program of a run: in JAX for a JAX environment, else over a pool of simulators.
 
-    target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes for tests of
-    simulators. Without `train`, there are no others. plays: see `Stage`.
+    target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes of simulators for
+    tests; without `train`, the only lanes. plays: see `Stage`.
     """
     require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
     require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
@@ -289,8 +289,8 @@ def make_program(
     if not on_host:
         if plays is not None:
             raise InputError(
-                f"--agent: '{plays.name}' searches over a run's network on simulators for Python "
-                f"alone, and '{settings.env}' is written in JAX."
+                f"--agent: '{plays.name}' searches over a run's network only on Python "
+                f"simulators, and '{settings.env}' is written in JAX."
             )
         return device_loop.Program(settings, envs, compiler_options(target))
     count = usable_cores() if workers < 0 else workers
@@ -312,7 +312,7 @@ def make_program(
 def environments(
     settings: TrainSettings, plays: Agent | None = None
 ) -> tuple[list[Simulator], bool]:
-    """An environment per seed, and whether they are simulators for Python; refuses wrong ones."""
+    """Return an environment per seed, and whether they are Python simulators."""
     envs = make_all(settings.env, settings.seeds, **settings.env_options)
     on_host = runs_on_host(envs[0], settings.env)
     _check_frames(settings, envs[0], on_host, plays)
@@ -326,7 +326,7 @@ def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent
     if agent.recurrent and not frames:
         raise InputError(
             f"--agent: '{agent.name}' learns from frames, and '{settings.env}' shows none; it "
-            "needs atari/GAME, or a simulator for Python with the same observations."
+            "needs atari/GAME, or a Python simulator with the same observations."
         )
     if frames and not agent.recurrent:
         known = ", ".join(name for name, row in AGENTS.items() if row.recurrent)
@@ -343,11 +343,11 @@ def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent
 
 @dataclass(frozen=True)
 class Overseer:
-    """Who looks after a run; by default, the person at this terminal.
+    """Callbacks of a run; by default, those for a terminal.
 
-    make: what makes the program. stop: whether to stop. bar: is told how far the run has come.
-    watch: is told, after every chunk, the number of chunks and what has been counted; returns
-    numbers for TensorBoard. warn: is told what went wrong.
+    make: makes the program. stop: requests a stop. bar: shows the progress. watch: called after
+    every chunk with the number of chunks and the counters; returns figures for TensorBoard. warn:
+    shows warnings.
     """
 
     make: Callable[..., Program] = make_program
@@ -370,7 +370,7 @@ def train(
     label: str | None = None,
     overseer: Overseer | None = None,
 ) -> TrainResult:
-    """Train all seeds of `settings` and leave a run directory in `out`.
+    """Train all seeds of `settings`, with the run directory `out`.
 
     workers, step_timeout: for simulators written in Python, see `make_program`.
     """
@@ -390,7 +390,7 @@ def train(
         if resume:
             run.restore()
         elif checkpoint_seconds > 0:
-            run.save()  # a broken first minute can be resumed too
+            run.save()  # so that a run killed in its first minute can be resumed
         latest: dict[int, dict[str, Any]] = {}  # the last line of metrics of each seed
         clock = counted = None  # set after the first chunk, which compiles
         goal = (settings.steps, "steps") if settings.steps else (settings.episodes, "episodes")
@@ -398,7 +398,8 @@ def train(
             while not run.finished():
                 if stop.code is not None:
                     run.save()
-                    raise Interrupted(f"stopped; '{out}' is saved, go on with --resume.", stop.code)
+                    message = f"stopped; '{out}' is saved, continue with --resume."
+                    raise Interrupted(message, stop.code)
                 run.chunk()
                 if seen.watch is not None:
                     run.figures = seen.watch(run.chunks, program.counters(run.state))

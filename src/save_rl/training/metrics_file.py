@@ -1,4 +1,4 @@
-"""`metrics.csv`: lines are appended, cut back to a checkpoint, and read again."""
+"""`metrics.csv`: append lines, cut it back to a checkpoint, read it."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ METRICS: tuple[str, ...] = (
     "return_max", "loss_q", "loss_a", "epsilon", "beta_q", "beta_a", "episode_length",
     "level", "level_return", "test_return", "restarts", "explored", "changed", "seed",
 )  # fmt: skip
-_NEW_COLUMNS = ("explored", "changed")  # a run that was begun without them goes on without them
+_NEW_COLUMNS = ("explored", "changed")  # a run that started without them stays without them
 
 
 def _header(columns: tuple[str, ...]) -> bytes:
@@ -35,7 +35,7 @@ def _numbers(line: bytes, columns: tuple[str, ...]) -> dict[str, float] | None:
 
 
 class MetricsFile:
-    """The metrics of a run; `warn` is told about damage."""
+    """The metrics of a run; `warn` reports damage."""
 
     def __init__(self, path: Path, warn: Callable[[str], None]):
         self.path, self._warn = path, warn
@@ -58,7 +58,7 @@ class MetricsFile:
             )
 
     def size(self) -> int:
-        """Return the bytes that are safely on disk."""
+        """Sync the file; return its size in bytes."""
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         return self.path.stat().st_size
@@ -71,9 +71,9 @@ class MetricsFile:
         append(self.path, text.getvalue().encode())
 
     def cut(self, size: int | None) -> None:
-        """Keep what a checkpoint was made after: the first `size` bytes, no line for None.
+        """Keep the first `size` bytes, as written before a checkpoint; None keeps only the header.
 
-        A file that is shorter or damaged keeps the lines that it has.
+        A file that is shorter or damaged keeps its valid lines.
         """
         lines = self._lines(0 if size is None else size)
         whole = [line for line in lines if _numbers(line, self._columns) is not None]

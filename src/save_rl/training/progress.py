@@ -1,4 +1,4 @@
-"""Progress of long work: a live line on a terminal, plain lines every few seconds elsewhere."""
+"""Progress of long work: a live bar on a terminal, plain lines every few seconds elsewhere."""
 
 import contextlib
 import sys
@@ -10,18 +10,18 @@ _PLAIN_SECONDS = 10.0
 
 
 def _print(text: str) -> None:
-    """Print a line; work goes on where nobody can read it (a closed terminal, a full disk)."""
+    """Print a line; ignore errors (a closed terminal, a full disk)."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 def warn(message: str) -> None:
-    """Say what went wrong without stopping."""
+    """Print a warning."""
     _print(f"warning: {message}")
 
 
 def _bar() -> Any:
-    """A bar for a terminal, with room `below` it."""
+    """Return a progress bar for a terminal, with an optional table `below` it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -42,9 +42,9 @@ def _bar() -> Any:
 
 
 class Progress:
-    """Shows how far work has come, how fast it goes and how long it will take.
+    """Shows progress, speed and remaining time.
 
-    `update` may be called as often as one likes.
+    Calling `update` often is cheap.
     """
 
     def __init__(self, label: str, total: float, unit: str, enabled: bool = True):
@@ -64,7 +64,7 @@ class Progress:
         return self
 
     def update(self, done: float, note: str = "", rows: dict[str, str] | None = None) -> None:
-        """Report `done` of `total` units and a few words on how it goes; rows: a table of more."""
+        """Report `done` of `total` units, with a short note; rows: a table below it."""
         if not self.enabled:
             return
         done = min(done, self.total)
@@ -90,7 +90,7 @@ class Progress:
             _print(f"{text}  {note}{left}")
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line above the bar."""
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.console.print(text, markup=False, highlight=False)

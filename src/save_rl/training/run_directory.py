@@ -26,13 +26,13 @@ from save_rl.training.progress import warn as print_warning
 from save_rl.training.settings import TrainSettings, named_options
 
 BEST = "best"
-"""Folder of the best parameters, where a curriculum is adaptive."""
-# A run may be continued with other values of these.
+"""Folder of the best parameters, for an adaptive curriculum."""
+# These may change on resume.
 _FREE = ("--episodes", "--steps")
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that results depend on."""
+    """Return the versions of Python and of the packages that results depend on."""
     packages = ("save-rl", "jax", "jaxlib", "equinox", "optax", "mctx", "numba", "numpy")
     found = {"python": platform.python_version()}
     for package in packages:
@@ -44,7 +44,7 @@ def versions() -> dict[str, str]:
 
 
 def _git_commit() -> str | None:
-    """The commit of the checkout this package runs from, if it runs from one."""
+    """Return the commit of the git checkout that this package runs from, if any."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -53,19 +53,19 @@ def _git_commit() -> str | None:
 
 
 class WrongType(ValueError):
-    """A value in `config.json` has not the type of its setting."""
+    """A value in `config.json` has the wrong type for its setting."""
 
     def __init__(self, name: str, value: Any):
         super().__init__(f"{name} can't be {reprlib.repr(value)}")
 
 
 def settings_from_json(data: dict[str, Any]) -> TrainSettings:
-    """Return settings as they stand in `config.json`; only the seeds have to be there."""
+    """Return the settings in `config.json`; only the seeds are required."""
     return _from_json(TrainSettings, {**data, "seeds": data["seeds"]})
 
 
 def _from_json(kind: Any, data: dict[str, Any]) -> Any:
-    """Return a dataclass and those inside it; what is not there has its default."""
+    """Return a dataclass and those inside it; missing fields have their defaults."""
     kinds = get_type_hints(kind)
     return kind(**{name: _value(name, kinds[name], x) for name, x in data.items() if name in kinds})
 
@@ -94,10 +94,10 @@ def _fits(kind: Any, value: Any) -> bool:
 
 
 class Config(NamedTuple):
-    """The part of `config.json` that is read again."""
+    """The part of `config.json` that is read back."""
 
     settings: TrainSettings
-    run_id: str  # empty for a run from before there were any
+    run_id: str  # empty for a run of an old version
 
 
 def read_config(folder: Path, option: str) -> Config:
@@ -138,7 +138,7 @@ class RunDirectory:
         cls, path: Path, settings: TrainSettings, device: str,
         warn: Callable[[str], None] = print_warning,
     ) -> "RunDirectory":  # fmt: skip
-        """Begin a run; the folder must be absent or empty."""
+        """Start a run; the folder must be absent or empty."""
         cls.check_new(path)
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path, warn)
@@ -151,12 +151,12 @@ class RunDirectory:
 
     @staticmethod
     def check_new(path: Path) -> None:
-        """Refuse a folder that can't become that of a new run."""
+        """Refuse a folder that can't hold a new run."""
         if not is_empty(path):
             if (path / "config.json").exists():
                 raise InputError(
                     f"--out: '{path}' already holds a run; choose another folder or add --resume "
-                    "to go on with it."
+                    "to continue it."
                 )
             wrong = "is not empty" if path.is_dir() else "is not a folder"
             raise InputError(f"--out: '{path}' {wrong}; choose another folder.")
@@ -178,7 +178,7 @@ class RunDirectory:
 
     @staticmethod
     def check_old(path: Path, settings: TrainSettings) -> Config:
-        """Refuse to go on with a run that was started otherwise; returns how it was started."""
+        """Return the config of a run; refuse if it was started with other settings."""
         before = read_config(path, "--resume")
         for (option, old), (_, new) in zip(
             named_options(before.settings), named_options(settings), strict=True
@@ -192,7 +192,7 @@ class RunDirectory:
 
     @contextmanager
     def _locking(self, option: str) -> Iterator[None]:
-        """Lock the folder, and unlock it again if what follows fails."""
+        """Lock the folder; unlock it if the body fails."""
         self._lock = lock_folder(self.path, option, self._warn)
         try:
             yield
@@ -212,7 +212,7 @@ class RunDirectory:
         write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
 
     def cut_metrics(self, size: int | None) -> None:
-        """Forget the lines after a checkpoint (all of them for None): they will come again."""
+        """Delete the lines after a checkpoint (None: all): training writes them again."""
         self.metrics.cut(size)
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What a training run can be told, with the paper's values as defaults."""
+"""Settings of a training run, with the paper's values as defaults."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -13,7 +13,7 @@ from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import Linear, constant
 
-# General options without effect on recurrent agents, and what has it instead.
+# General options without effect on recurrent agents, and the options to use instead.
 _NOT_RECURRENT = {
     "--network": "--r2d2.network.profile",
     "--mixed-precision": "",
@@ -36,33 +36,33 @@ _NOT_RECURRENT = {
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Settings of one training run; every one of them is in `config.json`."""
+    """Settings of one training run; `config.json` holds all of them."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = "tightrope"
     """Environment by name, `atari/GAME`, `gym/ID` for Gymnasium's, or `package.module:factory`."""
     agent: str = "save"
     """Agent by name; `save-rl agents` lists them."""
     episodes: int = 1_000_000  # paper B.3
-    """Episodes to train each seed for."""
+    """Training episodes per seed."""
     steps: int = 0
-    """Real steps to stop each seed after, if its episodes are not over before; 0 for no limit."""
+    """Limit of real steps per seed, besides --episodes; 0 for none."""
     budget: int = 10  # paper B.3
     """Simulations per decision while training."""
     seeds: Annotated[tuple[int, ...], tyro.conf.arg(name="seed")] = (0,)
-    """Seeds; they train side by side, and each draws its own environment."""
+    """Seeds; they train in parallel, each with its own environment."""
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment."""
     network: str = "auto"
-    """`mlp`, `graph`, or `table` where observations are state numbers; `auto` takes the graph
-    network where observations are graphs, and the MLP elsewhere."""
+    """`mlp`, `graph`, or `table` if observations are state numbers; `auto` is the graph network if
+    observations are graphs, else the MLP."""
     mixed_precision: bool = False
     """Keep the edges of a graph network in bfloat16."""
     lanes: int = 64  # paper A, actors
-    """Episodes in progress at a time."""
+    """Episodes played in parallel."""
     c: float = 2.0  # paper A.2
     """Exploration constant of the search."""
-    discount: float = 0.99  # not given; decided
-    """γ."""
+    discount: float = 0.99  # not given in the paper
+    """Discount factor γ."""
     learning_rate: float = 2e-4  # paper A.1
     """Adam's learning rate."""
     batch: int = 16  # paper A.1
@@ -72,11 +72,11 @@ class TrainSettings:
     min_replay: int = 100  # paper A.1
     """Transitions before learning starts."""
     replay_ratio: int = 4  # paper A.1
-    """How often each transition is replayed on average."""
+    """Average number of times each transition is replayed."""
     epsilon_start: float = 1.0  # paper A.1
-    """Mean probability of a random action in the first episode."""
+    """ε of the first episode: the probability of a random action, averaged over its steps."""
     epsilon_end: float = 0.01  # paper A.1
-    """The same after --epsilon-episodes."""
+    """ε after --epsilon-episodes."""
     epsilon_episodes: float = 1e4  # paper A.1
     """Episodes over which ε falls from its start to its end."""
     beta_q: float | None = None
@@ -84,13 +84,15 @@ class TrainSettings:
     beta_a: float | None = None
     """Weight of the amortization loss; default the agent's, annealed in Construction tasks."""
     beta_episodes: float | None = None
-    """Episodes over which weights that are annealed change; default the agent's, 5e4."""
+    """Episodes over which annealed weights change; default the agent's, 5e4."""
     temperature: float = 1.0  # paper 3.3
-    """τ of the softmax in the amortization loss; a lower one has eyes for smaller differences."""
+    """τ of the softmax in the amortization loss; lower values react to smaller differences."""
     curriculum: str = "auto"
-    """How levels rise where an environment has some: `linear`, `adaptive` (with what the agent
-    solves) or `none`; `auto` is linear in Construction tasks and adaptive in marble-run."""
-    curriculum_steps: int = 10_000  # construction.md 13.5: 4e4 replayed transitions
+    """Curriculum over the levels of an environment: `linear`, `adaptive` (rises when the agent
+    solves a level) or `none`; `auto` is linear in Construction tasks and adaptive in marble-run."""
+    # Bapst et al. 2019, supplement (docs/construction/training.md#curricula):
+    # 4e4 replayed transitions, each replayed 4 times
+    curriculum_steps: int = 10_000
     """Real steps over which a linear curriculum rises to the hardest level."""
     target_period: int = 100  # paper A.1
     """Updates between copies to the target network (made at the end of a lock-step)."""
@@ -101,11 +103,11 @@ class TrainSettings:
     test_budget: int = -1
     """Budget of those tests; -1 for the training budget (0 if the agent trains without search)."""
     r2d2: R2D2Settings = field(default_factory=R2D2Settings)
-    """For the recurrent agents `r2d2`, `r2d2-controlled` and `r2d2-save` alone."""
+    """Only for the recurrent agents `r2d2`, `r2d2-controlled` and `r2d2-save`."""
 
     @property
     def epsilon(self) -> Linear:
-        """The mean ε of an episode, as training goes on."""
+        """The mean ε of an episode, as a schedule over episodes."""
         if get_agent(self.agent).recurrent:
             from save_rl.learning.exploration import epsilon_ladder
 
@@ -114,7 +116,7 @@ class TrainSettings:
 
     @property
     def betas(self) -> tuple[Linear, Linear]:
-        """β_Q and β_A, as training goes on."""
+        """β_Q and β_A, as schedules over episodes."""
         agent = get_agent(self.agent)
         annealed = self.env in ENVIRONMENTS and ENVIRONMENTS[self.env].curriculum != ""
         rows = (agent.annealed_q, agent.annealed_a) if annealed else (agent.beta_q, agent.beta_a)
@@ -164,7 +166,7 @@ class TrainSettings:
             self._check_transitions()
 
     def _check_effects(self, agent: Agent) -> None:
-        """Refuse what this agent would not look at."""
+        """Refuse settings that this agent ignores."""
         given, usual = dict(named_options(self)), dict(named_options(TrainSettings()))
         for option, value in given.items():
             other = option in _NOT_RECURRENT if agent.recurrent else option.startswith("--r2d2.")
@@ -181,7 +183,7 @@ class TrainSettings:
             require(not wasted, "--r2d2.discards", "true", allowed)
 
     def _check_transitions(self) -> None:
-        """What agents are told that learn from transitions."""
+        """Check the settings of agents that learn from transitions."""
         require(0 <= self.discount <= 1, "--discount", self.discount, "between 0 and 1")
         require(self.learning_rate > 0, "--learning-rate", self.learning_rate, "above 0")
         require(self.batch > 0, "--batch", self.batch, "at least 1")
@@ -211,7 +213,7 @@ class TrainSettings:
         softmax = get_agent(self.agent).amortization_loss == "cross-entropy"
         allowed = f"1 with '{self.agent}', whose loss has none"
         require(softmax or self.temperature == 1, "--temperature", self.temperature, allowed)
-        from save_rl.learning.curriculum import CURRICULA  # with NumPy, which help pages do without
+        from save_rl.learning.curriculum import CURRICULA  # imports NumPy; help pages don't
 
         if self.curriculum not in ("auto", *CURRICULA):
             raise unknown_name("curriculum", self.curriculum, ("auto", *CURRICULA), "--curriculum")
@@ -254,7 +256,7 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
 
 
 def named_options(settings: Any, prefix: str = "--") -> Iterator[tuple[str, Any]]:
-    """All settings by their names on the command line; nested ones as `--r2d2.network.profile`."""
+    """Yield settings by their command-line names; nested ones as `--r2d2.network.profile`."""
     for name, value in _own_options(settings, prefix):
         if is_dataclass(value):
             yield from named_options(value, f"{name}.")
@@ -263,7 +265,7 @@ def named_options(settings: Any, prefix: str = "--") -> Iterator[tuple[str, Any]
 
 
 def _own_options(settings: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """The fields of one class of settings by their names on the command line."""
+    """Yield the fields of one settings class by their command-line names."""
     for one in fields(settings):
         is_seed = one.name == "seeds" and isinstance(settings, TrainSettings)
         name = prefix + ("seed" if is_seed else one.name.replace("_", "-"))
@@ -277,7 +279,7 @@ _KINDS = {
 
 
 def check_kinds(settings: Any, prefix: str = "--") -> None:
-    """Refuse settings of another kind than announced: from Python, or from a file."""
+    """Refuse settings of the wrong type, given from Python or a file."""
     hints = get_type_hints(type(settings))
     for one, (option, value) in zip(fields(settings), _own_options(settings, prefix), strict=True):
         if is_dataclass(value):
@@ -289,7 +291,7 @@ def check_kinds(settings: Any, prefix: str = "--") -> None:
 
 
 def _kind_problem(hint: Any, value: Any) -> str:
-    """Return what a value must be and is not; '' if it is."""
+    """Return what a value of this type must be; '' if it fits."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Literal:
         return "" if value in inside else f"one of {', '.join(map(str, inside))}"

@@ -446,7 +446,7 @@ def test_a_level_that_cannot_be_drawn_is_named(monkeypatch):
 
 
 def test_the_paper_has_no_level_7_of_marble_run():
-    with pytest.raises(InputError, match="7 is no level of marble-run"):
+    with pytest.raises(InputError, match="7 is not a level of marble-run"):
         generate("marble-run", 7, "paper", np.random.RandomState(0))
-    with pytest.raises(InputError, match="7 is no level of marble-run"):
+    with pytest.raises(InputError, match="7 is not a level of marble-run"):
         limits("marble-run", "paper", 7)

@@ -134,7 +134,7 @@ def test_without_a_screen_the_human_mode_says_so():
 
     matplotlib.use("agg")
     env = make("Covering", render_mode="human")
-    with pytest.warns(UserWarning, match="render_mode 'human' found no screen and shows nothing"):
+    with pytest.warns(UserWarning, match="render_mode 'human' found no display and shows nothing"):
         env.reset(seed=0)
     env.close()
 

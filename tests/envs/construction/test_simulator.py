@@ -305,10 +305,11 @@ def test_a_curriculum_draws_every_level(task):
          "TASK: there is no task 'coverin'; known: connecting, covering, covering-hard, "
          "marble-run, silhouette. Did you mean 'covering'?"),
         (lambda: Construction("covering", difficulty=3),
-         "difficulty: 3 is no level of covering (paper); it must be a whole number from 0 to 2."),
+         "difficulty: 3 is not a level of covering (paper); it must be a whole number "
+         "from 0 to 2."),
         (lambda: Construction("connecting", difficulty="mixed"),
-         "difficulty: 'mixed' is no level of connecting (paper); it must be a whole number from 0 "
-         "to 9, or 'mixed_height_targets', or 'additional_layer'."),
+         "difficulty: 'mixed' is not a level of connecting (paper); it must be a whole number "
+         "from 0 to 9, or 'mixed_height_targets', or 'additional_layer'."),
         (lambda: Construction("connecting", difficulty="additional_layer"),
          "difficulty: 'additional_layer' is outside the curriculum; use curriculum_sample=False."),
         (lambda: Construction("covering", preset="original"),
@@ -316,9 +317,11 @@ def test_a_curriculum_draws_every_level(task):
         (lambda: Construction("covering", sticky_penalty=-1),
          "sticky_penalty: -1 is not possible; it must be a number, at least 0."),
         (lambda: Construction("marble-run", difficulty=7),
-         "difficulty: 7 is no level of marble-run (paper); it must be a whole number from 0 to 6."),
+         "difficulty: 7 is not a level of marble-run (paper); it must be a whole number "
+         "from 0 to 6."),
         (lambda: Construction("covering").reset(0, difficulty=-1),
-         "difficulty: -1 is no level of covering (paper); it must be a whole number from 0 to 2."),
+         "difficulty: -1 is not a level of covering (paper); it must be a whole number "
+         "from 0 to 2."),
         (lambda: Construction("covering").reset(-1),
          "seed: -1 is not possible; it must be at least 0."),
         (lambda: Construction("covering").step(Construction("covering").reset(0), 8610),
@@ -332,7 +335,7 @@ def test_a_curriculum_draws_every_level(task):
         (lambda: Construction("covering").step(None, 300),
          "state: this is not a state of covering."),
         (lambda: Construction("covering").step(State(SCENE, ending="complete"), 300),
-         "step: this episode is over (complete); begin a new one."),
+         "step: this episode is over (complete); start a new one with reset."),
         (lambda: Construction("covering").start(Construction("silhouette").reset(0).scene),
          "scene: this is a scene of silhouette, not of covering."),
         (lambda: Construction("connecting").reset(0, difficulty="additional_layer",

@@ -55,7 +55,7 @@ def find_game(name: str, option: str = "ENV") -> str:
     if game in NOT_RESTORABLE:
         raise InputError(
             f"{option}: '{game}' can't be played: ale-py does not restore its states exactly, and "
-            "every step begins with that."
+            "every step starts by restoring one."
         )
     try:
         _rom(game)

@@ -81,7 +81,7 @@ class Atari:
         action = int(action)
         require(0 <= action < ACTIONS, "action", action, f"from 0 to {ACTIONS - 1}")
         if state.over:
-            raise InputError("step: this episode is over; begin a new one.")
+            raise InputError("step: this episode is over; start a new one with reset.")
         core, stack, reward, frames, over = self._emulator.play(state.core, state.stack, action)
         frames, gained = frames + state.frames, float(reward)
         after = AtariState(core, stack, frames, action, gained, over)

@@ -1,8 +1,8 @@
-"""Whether a simulator keeps its promises, in words that its author can act on.
+"""Tests whether a simulator is a pure function of its state, and tells its author what to fix.
 
-A simulator is a pure function of its state. `check` plays random episodes and plays them again: as
-they were, with side steps everywhere, from states long past, and in turns with one another;
-`check_named` plays them in another process too. Each time they have to come out the same.
+`check` plays random episodes and replays them: unchanged, with side steps everywhere, from older
+states, and interleaved with one another; `check_named` replays them in another process too. Each
+time the episodes must be the same.
 """
 
 from itertools import zip_longest
@@ -22,20 +22,20 @@ __all__ = ["check", "check_named", "Report", "Finding"]
 
 _TRIED = 32  # actions tried in one state
 _SAMPLES = 20  # seeds of sample_step tried in one state
-_SAVED = 60  # steps that are made from a state that was saved
-_LANES = 4  # episodes that are played in another process
-_PATIENCE = 60.0  # seconds it may take to answer
+_SAVED = 60  # steps from a loaded state
+_LANES = 4  # episodes to play in another process
+_PATIENCE = 60.0  # seconds for it to answer
 
 
 def check(
     simulator: Any, *, seeds: int = 4, steps: int = 200, seed: int = 0, seconds: float = 20.0
 ) -> Report:
-    """Play random episodes of a simulator or a JAX environment, and report what it does wrong.
+    """Play random episodes of a simulator or a JAX environment; return a report of its faults.
 
-    seeds: episodes to play; where they are short, more are played.
-    steps: of an episode, at most.
+    seeds: episodes to play; more if they are short.
+    steps: most steps of an episode.
     seed: of the first episode and its actions; the next episode has the next seed.
-    seconds: about how long this may take; of a slow simulator fewer steps are looked at.
+    seconds: approximate time limit; a slow simulator is checked on fewer steps.
     """
     witness, _ = _look(simulator, seeds, steps, seed, seconds)
     return witness.report()
@@ -47,7 +47,7 @@ def check_named(
 ) -> Report:  # fmt: skip
     """`check` an environment by name or `package.module:factory`; `seed` also makes it.
 
-    If nothing is wrong, it is played in a worker process too; JAX environments have none.
+    If nothing is wrong, it is played in a worker process too, unless it is a JAX environment.
     """
     simulator = make_simulator(env, seed, **env_options)
     witness, episodes = _look(simulator, seeds, steps, seed, seconds)
@@ -65,7 +65,7 @@ def check_named(
 def _look(
     simulator: Any, seeds: int, steps: int, seed: int, seconds: float
 ) -> tuple[Witness, list[Episode]]:
-    """Look at all that one process can show."""
+    """Run all checks that need one process."""
     for name, value, least in (("seeds", seeds, 1), ("steps", steps, 1), ("seed", seed, 0)):
         require(value >= least, name, value, f"at least {least}")
     require(seconds > 0, "seconds", seconds, "more than 0")
@@ -97,7 +97,7 @@ def _all_actions(witness: Witness, episodes: list[Episode]) -> None:
 
 
 def _seeds(witness: Witness, episodes: list[Episode]) -> None:
-    """Whether seeds make a difference, if not at the start then later."""
+    """Test whether seeds make a difference, at the start or later."""
     longest = max(episodes, key=lambda episode: len(episode.actions))
     others = (longest._replace(seed=episode.seed) for episode in episodes)
     if len(episodes) < 2:
@@ -131,7 +131,7 @@ def _render(witness: Witness, episodes: list[Episode]) -> None:
 
 
 def _samples(witness: Witness, episodes: list[Episode]) -> None:
-    """The same promises for `sample_step`, which draws from a seed of its own."""
+    """Test that `sample_step` is pure too; it draws from its own seed."""
     if not witness.has("sample_step"):
         return
     varied = False
@@ -142,8 +142,8 @@ def _samples(witness: Witness, episodes: list[Episode]) -> None:
         for sample in (*range(_SAMPLES), *range(5)):
             _, seen = witness.step(state, action, place, sample)
             if what := difference(seen, known.setdefault(sample, seen)):
-                text = f"sample_step(state, {action}, {sample}) twice gives two results: at {place}"
-                advice = "Draw from np.random.default_rng(seed) alone."
+                text = f"sample_step(state, {action}, {sample}) gives two results: at {place}"
+                advice = "Draw only from np.random.default_rng(seed)."
                 raise Wrong("sample_step", f"{text}, {what}. {advice}")
             varied |= bool(difference(seen, known[0]))
         if what := _changed(witness, episode, number):
@@ -151,14 +151,14 @@ def _samples(witness: Witness, episodes: list[Episode]) -> None:
             text = f"sample_step changes the state it was given: {what}"
             raise blame("sample_step", text, "sample_step", names, "Copy what you change.")
     if varied:
-        witness.found("sample_step", "ok", "the same seed gave the same, others something else")
+        witness.found("sample_step", "ok", "the same seed gave the same result, others did not")
     else:
         text = f"{_SAMPLES} seeds never made a difference: draw from the seed, or leave it out"
         witness.found("sample_step", "note", text)
 
 
 def _saving(witness: Witness, episodes: list[Episode]) -> None:
-    """Whether a state that was saved as bytes goes on as the state itself did."""
+    """Test whether a state saved as bytes continues like the state itself."""
     if not witness.has("save_state"):
         return
     size, count = None, 0
@@ -171,26 +171,26 @@ def _saving(witness: Witness, episodes: list[Episode]) -> None:
             raise Wrong("saving", f"{text}, but gave {shown(data)}, at {place}.")
         size = len(data) if size is None else size
         if len(data) != size:
-            text = f"save_state must always give as many bytes, but gave {len(data)} at {place}"
-            raise Wrong("saving", f"{text}, and {size} before. Pad them.")
+            text = f"save_state must always give {size} bytes, as before, but gave {len(data)}"
+            raise Wrong("saving", f"{text}, at {place}. Pad them.")
         if what := _changed(witness, episode, number):
             raise Wrong("saving", f"save_state changes the state it was given: {what}.")
         loaded = witness.call("load_state", place, data.copy())
         if what := _goes_on(witness, episode, number, loaded, _SAVED):
-            text = f"a state that was saved at {place} and loaded is another one: {what}"
-            advice = "The bytes must hold all that observe and step look at."
+            text = f"a state saved at {place} differs after loading: {what}"
+            advice = "The bytes must hold everything that observe and step use."
             raise Wrong("saving", f"{text}. {advice}")
         count += 1
-    witness.found("saving", "ok", f"{count} states went on the same from {size} bytes each")
+    witness.found("saving", "ok", f"{count} states continued the same from {size} bytes each")
 
 
 def _changed(witness: Witness, episode: Episode, number: int) -> str:
-    """How a state that was kept looks, or goes on, otherwise than before."""
+    """Return the first difference from before in a kept state or its next step; '' if none."""
     return _goes_on(witness, episode, number, episode.states[number], 1)
 
 
 def _goes_on(witness: Witness, episode: Episode, number: int, state: Any, most: int) -> str:
-    """How a state looks, or goes on for so many steps, otherwise than that of an episode."""
+    """Return the first difference from an episode, over up to `most` steps from a state."""
     place = Place(episode.seed, number)
     actions = episode.actions[number : number + most]
     try:
@@ -223,11 +223,11 @@ def _endings(witness: Witness, episodes: list[Episode]) -> None:
     truncated = sum(not seen.get("terminated") and bool(seen.get("truncated")) for seen in last)
     longest, going = max(len(e.actions) for e in episodes), len(last) - terminated - truncated
     if going == len(last):
-        text = f"no episode ended within {longest} random steps. Searches don't mind, but training"
+        text = f"no episode ended within {longest} random steps. Searches work, but training"
         advice = "counts episodes: if there is no time limit, add one, reported as truncated."
         witness.found("endings", "note", f"{text} {advice}")
     else:
-        more = f", {going} went on for {longest} steps or less" if going else ""
+        more = f", {going} unfinished after up to {longest} steps" if going else ""
         text = f"{len(last)} episodes: {terminated} terminated, {truncated} truncated{more}"
         witness.found("endings", "ok", text)
 
@@ -235,7 +235,7 @@ def _endings(witness: Witness, episodes: list[Episode]) -> None:
 def _speed(witness: Witness, episodes: list[Episode], seconds: float) -> None:
     step, observe = (float(np.median(witness.times[name])) for name in ("step", "observe"))
     text = f"{1e6 * step:,.0f} µs a step and {1e6 * observe:,.0f} µs an observation here: "
-    text += f"{1 / max(step + observe, 1e-9):,.0f} steps a second. Looked at {len(episodes)} "
+    text += f"{1 / max(step + observe, 1e-9):,.0f} steps a second. Checked {len(episodes)} "
     text += f"episodes, with {len(witness.times['step']):,} calls of step in all."
     if witness.cut_short:
         text += f" More did not fit into {seconds:g} seconds."
@@ -243,7 +243,7 @@ def _speed(witness: Witness, episodes: list[Episode], seconds: float) -> None:
 
 
 def _processes(witness: Witness, episodes: list[Episode], source: Source) -> None:
-    """Play episodes in a worker process: its sets have another order, and it starts anew."""
+    """Play episodes in a fresh worker process, where sets have another order."""
 
     def stop(warning: str) -> None:
         raise RunError(f"in a worker process {warning.rpartition('; ')[0]}")
@@ -262,28 +262,28 @@ def _processes(witness: Witness, episodes: list[Episode], source: Source) -> Non
         witness.found("processes", "wrong", f"{text.rstrip('.')}.")
         return
     if what:
-        text = f"an episode comes out differently in a worker process: {what}"
-        advice = "Nothing may come from the order of a set, from hash(), the clock or the machine; "
-        advice += "a factory that draws takes a seed."
+        text = f"an episode differs in a worker process: {what}"
+        advice = "Nothing may depend on the order of a set, hash(), the clock or the machine; a "
+        advice += "factory that draws random numbers must take a seed."
         witness.found("processes", "wrong", f"{text}. {advice}")
     elif loaded:
-        text = f"a state that was saved is another one when a worker process loads it: {loaded}"
-        advice = "The bytes must hold all of it: what is kept elsewhere is not there."
+        text = f"a saved state differs when a worker process loads it: {loaded}"
+        advice = "The bytes must hold all of it: another process has nothing else."
         witness.found("processes", "wrong", f"{text}. {advice}")
     else:
-        text = f"{len(episodes)} episodes came out the same in a worker process"
+        text = f"{len(episodes)} episodes were the same in a worker process"
         witness.found("processes", "ok", text)
 
 
 def _played_by(pool: Pool, episodes: list[Episode]) -> str:
-    """The first difference between episodes and the same ones played by a pool."""
+    """Return the first difference between episodes and the same ones played by a pool."""
     seeds = np.array([episode.seed for episode in episodes], np.uint64)
     pool.reset(0, np.arange(len(episodes)), seeds)
     return _plays_on(pool, episodes, [0] * len(episodes))
 
 
 def _saved_and_loaded(witness: Witness, pool: Pool, episodes: list[Episode]) -> str:
-    """The same for episodes that are saved halfway and go on in the pool."""
+    """Return the same for episodes that are saved halfway and continue in the pool."""
     halfway = [len(episode.states) // 2 for episode in episodes]
     with Pool([witness.simulator], [(0, len(episodes))]) as here:
         for lane, (episode, number) in enumerate(zip(episodes, halfway, strict=True)):
@@ -293,7 +293,7 @@ def _saved_and_loaded(witness: Witness, pool: Pool, episodes: list[Episode]) -> 
 
 
 def _plays_on(pool: Pool, episodes: list[Episode], begun: list[int]) -> str:
-    """The first difference between episodes and their lanes, which have made so many steps."""
+    """Return the first difference between episodes and their lanes, from step `begun` on."""
     arrays = pool.arrays
     shown = {
         "action_mask": arrays.mask, **named(pool.layout.observation_of(arrays.observation))

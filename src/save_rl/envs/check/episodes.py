@@ -1,7 +1,6 @@
-"""Random episodes: played once, and then again in harder and harder ways.
+"""Random episodes: played once, then replayed in harder and harder ways.
 
-Whatever is done meanwhile (side steps, other episodes, steps from states long past), they have to
-come out the same.
+Side steps, other episodes or steps from older states must not change them.
 """
 
 import time
@@ -15,16 +14,16 @@ from save_rl.envs.check.witness import Place, Witness, Wrong, blame
 from save_rl.envs.check.words import Seen, difference, listed
 from save_rl.types import State
 
-ROOM = 2**28  # bytes of observations that are remembered
-_EPISODES = 16  # for every one asked for, at most, where episodes are short
-_KEPT = 50  # states of an episode that are kept, to be stepped from again much later
-_SHARE = 0.08  # of the time, for the first round; the others cost about eleven times that
+ROOM = 2**28  # bytes of observations to keep
+_EPISODES = 16  # most episodes per requested one, if they are short
+_KEPT = 50  # states of an episode to keep and step from again much later
+_SHARE = 0.08  # of the time for the first round; the others take about eleven times as long
 
 
 class Episode(NamedTuple):
-    """An episode as it was played first; `seen` has one entry more than `actions`.
+    """An episode as first played; `seen` has one entry more than `actions`.
 
-    states: the first states; the action of the same number was taken there.
+    states: the first `_KEPT` states; `actions[i]` was taken in `states[i]`.
     """
 
     seed: int
@@ -34,14 +33,14 @@ class Episode(NamedTuple):
 
 
 def spread(length: int, most: int) -> list[int]:
-    """Up to so many numbers below `length`, the first and the last among them."""
+    """Return up to `most` numbers below `length`, evenly spaced from the first to the last."""
     return np.unique(np.linspace(0, length - 1, min(length, most)).astype(int)).tolist()
 
 
 def play(witness: Witness, seeds: int, steps: int, seed: int, seconds: float) -> list[Episode]:
-    """Play the episodes that all others are compared with; those have `seconds` from then on."""
+    """Play the reference episodes; `seconds` for all other checks start when this returns."""
     share = seconds * _SHARE / seeds
-    # The first steps do not count: they compile, import and read files.
+    # The first steps are not timed: they compile, import and read files.
     first = _play(witness, seed, min(steps, 10), share).seen[0]
     size = 1 + sum(array.nbytes for array in first.values())
     steps = min(steps, max(1, ROOM // (seeds * size)))
@@ -69,9 +68,9 @@ def play(witness: Witness, seeds: int, steps: int, seed: int, seconds: float) ->
 
 
 def _play(witness: Witness, seed: int, steps: int, seconds: float) -> Episode:
-    """Random actions, the same for a seed every time, and nothing else meanwhile."""
+    """Play an episode with random actions, which depend on the seed only."""
     witness.end = time.monotonic() + seconds
-    witness.rng = np.random.default_rng([seed, 1])  # not the one a simulator would take
+    witness.rng = np.random.default_rng([seed, 1])  # not the generator of the simulator
     state, seen = witness.reset(seed)
     episode = Episode(seed, [], [seen], [])
     for number in witness.in_time(range(steps), 1):
@@ -90,7 +89,7 @@ def _play(witness: Witness, seed: int, steps: int, seconds: float) -> Episode:
 
 
 def _step_on(witness: Witness, state: State, seen: Seen, end: Place) -> None:
-    """A few steps past a truncation."""
+    """Make a few steps past a truncation."""
     for more in range(1, 4):
         for action in [] if seen["terminated"] else witness.choose(seen):
             try:
@@ -103,30 +102,30 @@ def _step_on(witness: Witness, state: State, seen: Seen, end: Place) -> None:
 
 
 def are_pure(witness: Witness, episodes: list[Episode]) -> bool:
-    """Play the episodes again in harder and harder ways, until one comes out differently."""
+    """Replay the episodes in harder and harder ways; return False once one differs."""
     try:
         _again(witness, episodes)
         witness.found("reset", "ok", "the same seed gave the same start")
         witness.found("determinism", "ok", "the same seed and actions gave the same episode")
         _branches(witness, episodes)
         witness.found("state", "ok", "step left the states it was given as they were")
-        witness.found("branches", "ok", "steps from one state did not change what others gave")
+        witness.found("branches", "ok", "steps from one state did not change the results of others")
         _in_turns(witness, episodes)
         if len(episodes) > 1:
-            witness.found("interleaving", "ok", "episodes played in turns came out as if alone")
+            witness.found("interleaving", "ok", "interleaved episodes were the same as alone")
     except Wrong as wrong:
         witness.wrong(wrong)
         later = ["determinism", "state", "branches", "interleaving"]
         later += [name for name in ("render", "sample_step") if witness.has(name)]
         later += ["saving"] * witness.has("save_state")
         for subject in set(later) - {subject for subject, _, _ in witness.findings}:
-            witness.found(subject, "note", f"not looked at before '{wrong.subject}' is right")
+            witness.found(subject, "note", f"not checked until '{wrong.subject}' is right")
         return False
     return True
 
 
 def replay(witness: Witness, episode: Episode) -> Iterator[tuple[Place, State, str]]:
-    """Play an episode again; with every step comes the state before it and what differs."""
+    """Replay an episode; yield each place, the state before it and the difference there."""
     place, before = Place(episode.seed, 0), None
     try:
         state, seen = witness.reset(episode.seed)
@@ -140,7 +139,7 @@ def replay(witness: Witness, episode: Episode) -> Iterator[tuple[Place, State, s
 
 
 def _again(witness: Witness, episodes: list[Episode]) -> None:
-    """Play the episodes a second time, and nothing else meanwhile."""
+    """Replay the episodes without other calls in between."""
     for episode in witness.in_time(episodes, 1):
         for place, state, what in witness.in_time(replay(witness, episode)):
             if what and place.step == 0:
@@ -151,13 +150,13 @@ def _again(witness: Witness, episodes: list[Episode]) -> None:
             if what:
                 names = witness.changes(state, "step", state, episode.actions[place.step - 1])
                 text = f"the same seed and actions give another episode: at {place}, {what}"
-                advice = "Nothing may come from chance or the clock: draw in reset, from the seed, "
+                advice = "Nothing may depend on chance or the clock: draw in reset, from the seed, "
                 advice += "and keep in the state what step needs (a generator is copied there)."
                 raise blame("determinism", text, "step", names, advice)
 
 
 def _branches(witness: Witness, episodes: list[Episode]) -> None:
-    """Play the episodes again with side steps; then step once more from states kept for long."""
+    """Replay the episodes with side steps; then step once more from their kept states."""
     for episode in witness.in_time(episodes, 1):
         state, _ = witness.reset(episode.seed)
         for number, action in witness.in_time(enumerate(episode.actions)):
@@ -170,9 +169,9 @@ def _branches(witness: Witness, episodes: list[Episode]) -> None:
 def step_aside(
     witness: Witness, episode: Episode, number: int, state: State, actions: list[int]
 ) -> State:
-    """Try actions in a state of an episode, twice each, then its own; returns where that leads.
+    """Try actions in a state of an episode, twice each, then its own; return the next state.
 
-    The same must give the same, and the state and what it showed must stay as they are.
+    The same action must give the same result, and the state and its observation must not change.
     """
     own, child = episode.actions[number], None
     here, there = Place(episode.seed, number), Place(episode.seed, number + 1)
@@ -185,11 +184,11 @@ def step_aside(
             what = difference(seen, known.setdefault(action, seen))
         except Wrong as wrong:
             what = wrong.text
-            if action not in known:  # refused, though nothing has happened here before
+            if action not in known:  # the first attempt failed, so nothing to compare
                 witness.wrong(wrong)
                 continue
         if what:
-            text = f"step(state, {action}) gives something else after other steps: at {there}, "
+            text = f"step(state, {action}) gives another result after other steps: at {there}, "
             raise _impure_step(witness, state, action, text + what, "branches")
         overwritten = [name for name in shown if not _same(handed_out[name], shown[name])]
         if what := difference(witness.look(state, here), episode.seen[number]):
@@ -197,7 +196,7 @@ def step_aside(
             raise _impure_step(witness, state, action, text, "state")
         for name in overwritten:
             subject = "masks" if name == "action_mask" else "observations"
-            text = f"the array given as {name} at {here} was written to by later calls. Copy it."
+            text = f"the array returned as {name} at {here} was changed by later calls. Copy it."
             raise Wrong(subject, text)
     return child
 
@@ -207,7 +206,7 @@ def _same(one: Any, other: np.ndarray) -> bool:
 
 
 def _impure_step(witness: Witness, state: State, action: int, text: str, subject: str) -> Wrong:
-    """Tell a step that changes its state from one that looks elsewhere."""
+    """Return the fault of a step: it changes its state, or depends on something else."""
     names = witness.changes(state, "step", state, action)
     if names:
         subject = "state" if any(name.startswith("state") for name in names) else "branches"
@@ -215,12 +214,12 @@ def _impure_step(witness: Witness, state: State, action: int, text: str, subject
         text = f"step changes the state it was given: {text}"
         advice = "Copy what you change (copy.deepcopy, array.copy(), _replace); return the copy."
     else:
-        advice = "A step may depend on its state and action alone: keep all it needs in the state."
+        advice = "A step may depend only on its state and action: keep all it needs in the state."
     return blame(subject, text, "step", names, advice)
 
 
 def _in_turns(witness: Witness, episodes: list[Episode]) -> None:
-    """Play the episodes two at a time, a step of one and a step of the other."""
+    """Replay the episodes in pairs, alternating their steps."""
     for pair in witness.in_time(zip(episodes[::2], episodes[1::2], strict=False), 1):
         turns = zip_longest(*(replay(witness, episode) for episode in pair))
         for turn in witness.in_time(turns):
@@ -229,6 +228,6 @@ def _in_turns(witness: Witness, episodes: list[Episode]) -> None:
                     continue
                 place, state, what = played
                 names = witness.changes(state, "reset", place.seed)
-                text = f"an episode comes out differently in turns with seed {other.seed}: "
+                text = f"an episode differs when interleaved with seed {other.seed}: "
                 advice = "Keep what belongs to an episode in its state, not on the simulator."
                 raise blame("interleaving", f"{text}at {place}, {what}", "reset", names, advice)

@@ -1,4 +1,4 @@
-"""The names a simulator must have, and JAX environments behind the same names."""
+"""The interface of a simulator, and JAX environments wrapped to have the same."""
 
 import sys
 from contextlib import suppress
@@ -15,7 +15,7 @@ _OPTIONAL = ("action_mask", "render", "sample_step", "save_state", "load_state")
 
 
 class Jitted:
-    """A JAX environment as a simulator for Python: compiled, and with seeds instead of keys."""
+    """A JAX environment as a Python simulator: compiled, and with seeds instead of keys."""
 
     def __init__(self, environment: Any):
         import jax
@@ -34,7 +34,7 @@ class Jitted:
 
 
 def look_at_names(witness: Witness, seed: int) -> None:
-    """Look at the names; of a JAX environment the witness gets one for Python instead."""
+    """Check attributes and methods; wrap a JAX environment of the witness as a simulator."""
     simulator = witness.simulator
     if isinstance(simulator, type):
         name = simulator.__name__
@@ -70,9 +70,10 @@ def look_at_names(witness: Witness, seed: int) -> None:
 
 
 def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
-    """The simulator itself, or a JAX environment behind `Jitted`.
+    """Return the simulator itself, or a JAX environment wrapped in `Jitted`.
 
-    What can be traced is a JAX environment, unless a plain seed gives a state without JAX arrays.
+    An environment that can be traced is one of JAX, unless a plain seed gives a state without JAX
+    arrays.
     """
     state, takes_seeds = None, False
     with suppress(Exception, SystemExit):

@@ -1,4 +1,4 @@
-"""Calls a simulator, looks at everything that comes back, and takes notes."""
+"""Calls a simulator, checks everything it returns, and records findings."""
 
 import itertools
 import random
@@ -29,7 +29,7 @@ _HINTS = {
 
 
 class Wrong(Exception):
-    """Something is wrong that what is being looked at can't go on after."""
+    """A fault after which the current check can't continue."""
 
     def __init__(self, subject: str, text: str):
         super().__init__(text)
@@ -37,14 +37,14 @@ class Wrong(Exception):
 
 
 def blame(subject: str, text: str, method: str, changed: list[str], advice: str) -> Wrong:
-    """`Wrong`, with names of what a call of that method changes."""
+    """Return `Wrong`, with the names of the values that a call of a method changes."""
     more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-    names = f" What {method} changes: {', '.join(changed[:3])}{more}." if changed else ""
+    names = f" Changed by {method}: {', '.join(changed[:3])}{more}." if changed else ""
     return Wrong(subject, f"{text}.{names} {advice}")
 
 
 class Place(NamedTuple):
-    """A state: so many steps into an episode."""
+    """A state of an episode, by its seed and step."""
 
     seed: int
     step: int
@@ -55,9 +55,9 @@ class Place(NamedTuple):
 
 
 class Witness:
-    """Knows the simulator, how much time is left, and what was found.
+    """Holds the simulator, the time limit and the findings.
 
-    handed_out: the very objects that `look` was given last, by name.
+    handed_out: the objects that the simulator returned to the last `look`, by name.
     """
 
     def __init__(self, simulator: Any):
@@ -70,7 +70,7 @@ class Witness:
         self.handed_out: dict[str, Any] = {}
 
     def found(self, subject: str, verdict: str, problem: str, detail: str = "") -> None:
-        """Take a note; of one problem the first occurrence is enough."""
+        """Record a finding; only the first occurrence of a problem."""
         finding = Finding(subject, verdict, problem + detail)
         self.findings.setdefault((subject, verdict, problem), finding)
 
@@ -86,7 +86,7 @@ class Witness:
         return getattr(self.simulator, method, None) is not None
 
     def in_time(self, items: Iterable[Any], at_least: int = 3) -> Iterator[Any]:
-        """The items, until time is up."""
+        """Yield items until time is up, but at least this many."""
         for number, item in enumerate(items):
             if number >= at_least and time.monotonic() > self.end:
                 self.cut_short = True
@@ -118,7 +118,7 @@ class Witness:
         return state, self.look(state, place)
 
     def step(self, state: State, action: int, place: Place, *sample: int) -> tuple[State, Seen]:
-        """A step that leads to `place`; with a sample's seed a `sample_step`."""
+        """Make the step that leads to `place`; with a seed, by `sample_step`."""
         method = "sample_step" if sample else "step"
         result = self.call(method, place, state, action, *sample)
         number = len(result) if isinstance(result, tuple | list) else 0
@@ -135,7 +135,7 @@ class Witness:
         return after, seen | self.look(after, place, bool(seen["terminated"]))
 
     def look(self, state: State, place: Place, terminated: bool = False) -> Seen:
-        """What a state shows; nobody asks for the mask of a state that has terminated."""
+        """Return the observation of a state and, unless it is terminal, its mask."""
         self.handed_out = named(self.call("observe", place, state))
         seen = {name: self._numbers(name, x, place) for name, x in self.handed_out.items()}
         kinds = {name: kind(array) for name, array in seen.items()}
@@ -150,13 +150,13 @@ class Witness:
         return seen
 
     def choose(self, seen: Seen, most: int = 1, without: int = -1) -> list[int]:
-        """Up to so many of the actions that are allowed in a state, at random."""
+        """Return up to `most` random actions that are allowed in a state."""
         allowed = seen.get("action_mask", np.ones(int(self.simulator.num_actions), bool))
         actions = np.setdiff1d(np.flatnonzero(allowed), without)
         return self.rng.choice(actions, min(most, len(actions)), replace=False).tolist()
 
     def changes(self, state: State, method: str, *arguments: Any) -> list[str]:
-        """Names of what a call changes: parts of a state, of the simulator, global generators."""
+        """Return names of what a call changes: parts of a state or simulator, global generators."""
         before = self._everything(state)
         with suppress(Exception, SystemExit):
             getattr(self.simulator, method)(*arguments)
@@ -206,7 +206,7 @@ class Witness:
             text = f": {name} has {highest:.3g}, at {place}; it becomes infinite."
             self.found("observations", "note", "float32 can't hold some numbers", text)
         elif highest > _LARGE:
-            text = f": {name} has {highest:.5g}, at {place}; scale it, networks like order 1."
+            text = f": {name} has {highest:.5g}, at {place}; scale it to about 1 for the network."
             self.found("observations", "note", "some numbers are large", text)
         return array
 
@@ -226,14 +226,14 @@ class Witness:
 
 
 def named(observation: Any) -> dict[str, Any]:
-    """The entries of an observation, as findings call them."""
+    """Return the entries of an observation by their names in findings."""
     if isinstance(observation, Mapping):
         return {f"observation[{key!r}]": value for key, value in observation.items()}
     return {"observation": observation}
 
 
 def array_of(value: Any) -> np.ndarray | None:
-    """A copy as an array, if it can be one."""
+    """Return a copy as an array; None if that is impossible."""
     try:
         return np.array(value)
     except Exception:

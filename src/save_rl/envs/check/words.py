@@ -1,4 +1,4 @@
-"""What a check has to say: findings, and differences, values and causes in words."""
+"""Findings of a check, and texts for differences, values and causes."""
 
 import importlib
 import os
@@ -21,12 +21,12 @@ _HERE = Path(__file__).parent
 _BETWEEN = (str(_HERE), str(_HERE.with_name("__init__.py")), str(Path(importlib.__file__).parent))
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
-# What can be seen of a state, and of the step that led there: arrays by name.
+# Arrays by name: the observation and mask of a state, and the results of the step that led there.
 Seen = dict[str, np.ndarray]
 
 
 class Finding(NamedTuple):
-    """What was found about a subject; the verdict is 'ok', 'note' or 'wrong'."""
+    """A finding about a subject; the verdict is 'ok', 'note' or 'wrong'."""
 
     subject: str
     verdict: str
@@ -34,17 +34,17 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """All that was found, ordered by subject."""
+    """All findings, ordered by subject."""
 
     findings: list[Finding]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; notes are for the author to judge."""
+        """True if nothing is wrong; notes are for the author to judge."""
         return not any(finding.verdict == "wrong" for finding in self.findings)
 
     def print(self, console: "Console") -> None:
-        """Print every finding, and what it comes to."""
+        """Print all findings and a summary."""
         from rich.table import Table
         from rich.text import Text
 
@@ -60,7 +60,7 @@ class Report(NamedTuple):
 
 
 def difference(now: Seen, before: Seen) -> str:
-    """The first difference in words, or ''; what only one of them has does not count."""
+    """Return the first difference as text, or ''; entries that only one has are ignored."""
     for name in (name for name in before if name in now):
         one, other = now[name], before[name]
         if kind(one) != kind(other):
@@ -88,7 +88,7 @@ def listed(kinds: dict[str, str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a few words."""
+    """Return a short description of a value."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"an array {kind(value)}" if value.shape else f"{value.dtype} {value}"
     text = repr(value)
@@ -96,7 +96,7 @@ def shown(value: Any) -> str:
 
 
 def cause(error: BaseException) -> str:
-    """An exception's type, first line, and the line of its author's code where it was raised."""
+    """Return an exception's type, first line, and the line of the author's code that raised it."""
     first = next(iter(str(error).splitlines()), "")
     text = f"{type(error).__name__}: {first}" if first else type(error).__name__
     trace = traceback.extract_tb(error.__traceback__)
@@ -111,7 +111,7 @@ def cause(error: BaseException) -> str:
 
 
 def parts(name: str, value: Any, depth: int = 6) -> Iterator[tuple[str, Any]]:
-    """The plain values that an object is made of, with their names."""
+    """Yield the plain values inside an object, with their names."""
     if isinstance(value, np.random.Generator):
         yield name, repr(value.bit_generator.state)
     elif isinstance(value, np.random.RandomState | random.Random):

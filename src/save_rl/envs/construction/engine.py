@@ -97,7 +97,7 @@ def _find_impulse() -> int:
     memory = (ctypes.c_float * 80).from_address(int(joint.this))
     places = [i * 4 for i in range(78) if tuple(memory[i : i + 3]) == carried]
     if len(places) != 1 or 0.0 in carried:
-        raise RunError("this build of Box2D keeps its welds differently; install box2d==2.3.10.")
+        raise RunError("this build of Box2D lays out its welds differently; install box2d==2.3.10.")
     return places[0]
 
 

@@ -157,7 +157,7 @@ class ConstructionEnv(gymnasium.Env[Any, Any]):
         import matplotlib.pyplot as plt
 
         if matplotlib.get_backend().lower() not in map(str.lower, interactive_backends()):
-            gymnasium.logger.warn("render_mode 'human' found no screen and shows nothing.")
+            gymnasium.logger.warn("render_mode 'human' found no display and shows nothing.")
             self._window = False
             return
         frame = draw(self.state, cursor=self._cursor)

@@ -252,4 +252,6 @@ class Construction:
         if state.scene.max_steps > self.max_steps:
             raise InputError(f"state: level {state.scene.level!r} does not fit this simulator.")
         if state.ending:
-            raise InputError(f"step: this episode is over ({state.ending}); begin a new one.")
+            raise InputError(
+                f"step: this episode is over ({state.ending}); start a new one with reset."
+            )

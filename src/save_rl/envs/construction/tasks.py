@@ -70,7 +70,7 @@ def check_difficulty(
         return int(difficulty)
     if difficulty not in entry.generalization:
         raise InputError(
-            f"difficulty: {difficulty!r} is no level of {task} ({preset}); "
+            f"difficulty: {difficulty!r} is not a level of {task} ({preset}); "
             f"it must be a whole number from 0 to {hardest}{names}."
         )
     if curriculum_sample:

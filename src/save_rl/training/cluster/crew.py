@@ -150,7 +150,7 @@ class Crew:
     def _restart_inference(self, error: Exception) -> None:
         """Replace the inference process and all actors; episodes in progress are lost."""
         self._count_death(error)
-        self._said("the process that answers the actors is gone; all begin anew")
+        self._said("the inference process is gone; all actors are restarted")
         self.close()
         self.begin(self._level)
 

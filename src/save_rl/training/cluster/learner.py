@@ -152,7 +152,7 @@ class Learner:
             return Outcome("failed", str(error))
         except OSError as error:
             where = f" '{error.filename}'" if error.filename else ""
-            return Outcome("failed", f"can't write or read{where}: {error.strerror or error}.")
+            return Outcome("failed", f"can't read or write{where}: {error.strerror or error}.")
         except Exception as error:
             traceback.print_exc(file=sys.stderr)  # to Ray's log of this process
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -194,7 +194,7 @@ class Learner:
                 f"--cluster: the learner died {in_a_row} times without a new checkpoint; Ray's log "
                 "of it may say why."
             )
-        self._said.append(f"the learner was gone; it goes on from checkpoint {newest}")
+        self._said.append(f"the learner died; it continues from checkpoint {newest}")
         return restarts
 
 

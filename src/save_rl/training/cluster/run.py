@@ -57,7 +57,7 @@ def train_on_cluster(
     checkpoint_seconds: float = 60.0,
     progress: bool = True,
 ) -> loop.TrainResult:
-    """Train on the Ray cluster at `address`, and leave a run directory in `out`.
+    """Train on the Ray cluster at `address`, with the run directory `out`.
 
     With `resume`, joins a run of the same folder that is still training there. A JAX environment
     with a Python twin, such as Tightrope, trains as that twin.
@@ -104,7 +104,7 @@ def train_on_cluster(
     if outcome.kind == "stopped":
         if not (out / "config.json").exists():
             raise Interrupted("stopped before anything was written.", outcome.code)
-        raise Interrupted(f"stopped; '{out}' is saved, go on with --resume.", outcome.code)
+        raise Interrupted(f"stopped; '{out}' is saved, continue with --resume.", outcome.code)
     if outcome.kind == "refused":
         raise InputError(outcome.message)
     if outcome.kind == "failed":
@@ -389,7 +389,7 @@ def _follow(
 def _check_alive(out: Path, answered: float) -> None:
     """Give up on a learner that is gone for good or has not answered for too long."""
     if not _exists(out):
-        raise RunError(f"--cluster: the learner of '{out}' is gone; go on with --resume.")
+        raise RunError(f"--cluster: the learner of '{out}' is gone; continue with --resume.")
     if time.monotonic() - answered > _PATIENCE:
         raise RunError(
             f"--cluster: the learner of '{out}' has not answered for {_PATIENCE:.0f} s; the "
