@@ -1,19 +1,17 @@
 """The folder of a training run: `config.json`, `metrics.csv`, TensorBoard events, checkpoints."""
 
 import json
-import math
 import os
 import platform
 import reprlib
 import secrets
 import subprocess
-import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from save_rl.agents import get_agent
 from save_rl.errors import InputError
@@ -23,7 +21,7 @@ from save_rl.training.lock import lock_folder
 from save_rl.training.metrics_file import METRICS as METRICS
 from save_rl.training.metrics_file import MetricsFile
 from save_rl.training.progress import warn as print_warning
-from save_rl.training.settings import TrainSettings, named_options
+from save_rl.training.settings import TrainSettings, kind_problem, named_options
 
 BEST = "best"
 """Folder of the best parameters, for an adaptive curriculum."""
@@ -76,21 +74,10 @@ def _value(name: str, kind: Any, value: Any) -> Any:
         return _from_json(kind, value)
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         return tuple(_value(name, get_args(kind)[0], x) for x in value)
-    if not _fits(kind, value):
+    endless = isinstance(value, int | float) and not abs(value) < 2**63
+    if is_dataclass(kind) or endless or kind_problem(kind, value):
         raise WrongType(name, value)
     return value
-
-
-def _fits(kind: Any, value: Any) -> bool:
-    """Test whether a plain value has the type of a field."""
-    if get_origin(kind) in (Union, types.UnionType):
-        return any(_fits(one, value) for one in get_args(kind))
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if kind in (int, float):
-        limit = 2**63 if type(value) is int else math.inf
-        return type(value) in (int, kind) and abs(value) < limit  # true and false don't fit
-    return isinstance(value, get_origin(kind) or kind)
 
 
 class Config(NamedTuple):

@@ -285,12 +285,12 @@ def check_kinds(settings: Any, prefix: str = "--") -> None:
         if is_dataclass(value):
             check_kinds(value, f"{option}.")
             continue
-        wanted = _kind_problem(hints[one.name], value)
+        wanted = kind_problem(hints[one.name], value)
         shown = repr(value)[:60]
         require(not wanted, option, shown, wanted)
 
 
-def _kind_problem(hint: Any, value: Any) -> str:
+def kind_problem(hint: Any, value: Any) -> str:
     """Return what a value of this type must be; '' if it fits."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Literal:
@@ -298,10 +298,10 @@ def _kind_problem(hint: Any, value: Any) -> str:
     if origin is tuple:
         if not isinstance(value, tuple):
             return "several numbers"
-        return next(filter(None, (_kind_problem(inside[0], one) for one in value)), "")
+        return next(filter(None, (kind_problem(inside[0], one) for one in value)), "")
     if type(None) in inside:
         (hint,) = (kind for kind in inside if kind is not type(None))
-        return "" if value is None else _kind_problem(hint, value)
+        return "" if value is None else kind_problem(hint, value)
     kind, name = _KINDS.get(origin or hint, (object, ""))
     wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind in (Integral, Real))
     return name if wrong else ""
