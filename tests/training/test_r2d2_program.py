@@ -197,7 +197,7 @@ def test_a_worker_that_dies_costs_its_episodes_and_not_the_run(tmp_path):
     (seed,) = state
     assert seed.restarts == 1
     assert len(said) == 1
-    assert "ended by SIGSEGV" in said[0]
+    assert "killed by SIGSEGV" in said[0]
     assert seed.updates > 10
     assert seed.env_steps < 40 * LANES
     # No sequence goes over the place where an episode was lost.

@@ -31,7 +31,7 @@ def test_registering_again_changes_nothing():
 
 @pytest.mark.parametrize("title", IDS)
 @pytest.mark.parametrize("options", [{}, {"masked": False}, {"interface": "absolute"}])
-@pytest.mark.filterwarnings("ignore:.*found no screen")  # one of the modes the checker opens
+@pytest.mark.filterwarnings("ignore:.*found no display")  # one of the modes the checker opens
 @pytest.mark.filterwarnings("ignore:.*symmetric and normalized")  # actions are in metres
 def test_the_environment_checker_agrees(title, options):
     check_env(make(title, render_mode="rgb_array", **options).unwrapped)
@@ -128,7 +128,7 @@ def test_pictures():
     np.testing.assert_array_equal(image, image_observation(env.unwrapped.state, cursor))
 
 
-@pytest.mark.filterwarnings("ignore:.*found no screen")
+@pytest.mark.filterwarnings("ignore:.*found no display")
 def test_without_a_screen_the_human_mode_says_so():
     import matplotlib
 
