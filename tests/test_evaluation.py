@@ -207,9 +207,12 @@ def test_uct_with_many_simulations_finds_the_best_there_is(tmp_path):
 
 
 def test_the_table_of_one_seed(tmp_path):
-    results = save_rl.evaluate(
-        "tests.test_evaluation:fork", (2, 1), 5, agent="uct", out=tmp_path / "table.csv"
-    )
+    def test(name):
+        return save_rl.evaluate(
+            "tests.test_evaluation:fork", (2, 1), 5, agent="uct", out=tmp_path / name
+        )
+
+    results = test("table.csv")
     assert (tmp_path / "table.csv").read_text().splitlines()[0] == "budget,episode,return,steps"
     rows = read(tmp_path / "table.csv")
     assert [(row["budget"], row["episode"]) for row in rows] == [
@@ -219,10 +222,7 @@ def test_the_table_of_one_seed(tmp_path):
     np.testing.assert_array_equal(np.float32([row["return"] for row in rows]), returns)
     steps = np.concatenate([result.steps[0] for result in results])
     np.testing.assert_array_equal([int(row["steps"]) for row in rows], steps)
-    # The same test gives the same table.
-    save_rl.evaluate(
-        "tests.test_evaluation:fork", (2, 1), 5, agent="uct", out=tmp_path / "again.csv"
-    )
+    test("again.csv")  # the same test gives the same table
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "table.csv").read_bytes()
 
 

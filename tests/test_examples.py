@@ -111,7 +111,7 @@ def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(run):
 
 
 def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(tmp_path):
-    output = run_as_script(tmp_path, "05_own_simulator.py", "--steps", "800", "--tests", "32")
+    output = run_as_script(tmp_path, "05_own_simulator.py", "--steps", "400", "--tests", "16")
     assert "Nothing is wrong with this simulator." in output
     rewards = rewards_by_budget(output)
     assert set(rewards) == {0, 10, 30}

@@ -42,13 +42,13 @@ def require(condition: bool, option: str, value: object, allowed: str) -> None:
 
 MOST = 2**31 - 1
 """Largest whole number that an option takes: compiled programs count in 32 bits."""
-# Lower limits of some options, in all commands. Larger values would never finish, or need more
-# processes or memory than any machine has.
+# Other limits of some options, in all commands. Larger values would never finish, or need more
+# processes or memory than any machine has; steps are counted in 64 bits.
 _LARGEST = {
     "--budget": 10**6, "--budgets": 10**6, "--test-budget": 10**6, "--uct-budget": 10**6,
     "--workers": 1024, "--jobs": 1024, "--seeds": 10**4, "--chunk": 10**5, "--replay-ratio": 10**4,
     "--test-episodes": 10**6, "--score-episodes": 10**6, "--lanes": 10**6, "--batch": 10**6,
-    "--step-timeout": 10**6, "--frames": 10**13, "--r2d2.replay.batch": 10**5,
+    "--step-timeout": 10**6, "--steps": 10**13, "--frames": 10**13, "--r2d2.replay.batch": 10**5,
     "--r2d2.replay.samples-per-insert": 10**4, "--r2d2.replay.threads": 1024,
     "--r2d2.replay.capacity-bytes": 2**50, "--r2d2.sequences.burn-in": 10**5,
     "--r2d2.sequences.train": 10**5, "--r2d2.sequences.n": 10**5, "--cluster.actors": 10**5,

@@ -10,6 +10,7 @@ from save_rl.errors import RunError
 
 def test_a_small_run_has_every_figure(monkeypatch):
     monkeypatch.setattr(atari, "GAMES", ("ms_pacman",))
+    monkeypatch.setattr(atari, "LANES", 8)
     report = atari.bench_atari(repeats=1)
     print_bench(report, as_json=False)  # a table can be made of it
     assert [case["game"] for case in report["cases"]] == ["ms_pacman"]

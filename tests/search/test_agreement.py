@@ -43,11 +43,11 @@ def test_host_equals_the_equations(rule, data, budget, c, discount, seed):
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
 @given(
     data=st.data(),
-    budget=st.sampled_from([0, 1, 2, 3, 10, 60]),
+    budget=st.sampled_from([0, 2, 10]),
     seed=st.integers(0, 2**32 - 1),
     **CONSTANTS,
 )
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_device_equals_the_equations(rule, data, budget, c, discount, seed):
     mdp = data.draw(mdps.mdps(rule))
     outcome = expected(mdp, 0, rule, budget, c, discount, seed)

@@ -152,7 +152,7 @@ def check_same_run_of_r2d2(there):
     here.close()
 
 
-@pytest.mark.parametrize("agent", ["save", "puct"])
+@pytest.mark.parametrize("agent", ["save", pytest.param("puct", marks=pytest.mark.slow)])
 def test_one_actor_in_step_is_a_run_of_one_machine(make_here, agent):
     check_same_run(make_here(actors=1, synchronous=True, changes={"agent": agent}), agent)
 

@@ -94,7 +94,7 @@ AGENTS = pytest.mark.parametrize("name", NAMES)
 @AGENTS
 @pytest.mark.parametrize("epsilon", [TEST, 0.0, 0.4, 1.0])
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_actions_are_as_likely_as_the_paper_says(name, epsilon, data):
     q, visits = data.draw(searches(least=name in COUNTING))  # settings refuse a budget of 0
     weights = literal(name, q, visits, epsilon)
