@@ -23,9 +23,12 @@ install = $(if $(UV),uv pip install --quiet --python $(1)/bin/python,$(1)/bin/py
 demo: $(VENV)/.run
 	$(BIN)/save-rl demo --out runs/demo
 
-test: lint pytest
+# Kernels are compiled on one core while the linters use the other.
+test: $(VENV)/.dev
+	@$(BIN)/python -W ignore -m tests.compile_kernels & $(MAKE) --no-print-directory lint && wait $$!
+	@$(MAKE) --no-print-directory pytest
 
-test-all: lint pytest slow
+test-all: test slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

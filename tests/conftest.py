@@ -16,7 +16,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # XLA may not know them any more, and an unknown flag would end the process.
 XLA_FLAGS = "--xla_backend_optimization_level=0"
 if version("jaxlib").startswith("0.10."):
-    XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false"
+    XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 
 # Shapes in annotations are checked at run time, in tests only.
@@ -26,7 +26,7 @@ jaxtyping.install_import_hook(
 
 # The same inputs in every run; `make fuzz` draws fresh ones. Speed is measured in `save-rl bench`,
 # never in a test.
-hypothesis.settings.register_profile("default", deadline=None, max_examples=100, derandomize=True)
+hypothesis.settings.register_profile("default", deadline=None, max_examples=40, derandomize=True)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile("default")
 

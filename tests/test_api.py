@@ -23,7 +23,7 @@ class Stairs:
     def step(self, state, action): return state + 1, 1.0, state >= 3, False
     def observe(self, state): return np.array([state / 4])
 
-save_rl.train(Stairs, steps=100, lanes=8, batch=8, workers=2, out="run")
+save_rl.train(Stairs, steps=100, lanes=8, batch=8, workers=1, out="run")
 """
 
 
@@ -42,6 +42,7 @@ def test_what_has_no_name_is_refused(factory):
         env_name(factory)
 
 
+@pytest.mark.slow
 def test_a_script_without_its_guard_stops_instead_of_starting_workers_without_end(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "JAX_PLATFORMS": "cpu"}

@@ -206,6 +206,7 @@ def test_uct_with_many_simulations_finds_the_best_there_is(tmp_path):
     assert set(result.steps[0].tolist()) == {1, 2}
 
 
+@pytest.mark.slow
 def test_the_table_of_one_seed(tmp_path):
     def test(name):
         return save_rl.evaluate(

@@ -81,6 +81,7 @@ def test_one_state_is_searched_with_and_without_a_prior(run):
     assert {prior for _, prior, *_ in uct} == {"–"}
 
 
+@pytest.mark.slow
 def test_tightrope_is_trained_and_tested_at_three_budgets(run, tmp_path):
     arguments = ("--episodes", "3000", "--tests", "100", "--out", "run")
     output = run("02_train_tightrope.py", *arguments)
@@ -90,6 +91,7 @@ def test_tightrope_is_trained_and_tested_at_three_budgets(run, tmp_path):
     assert (tmp_path / "run" / "evaluation.csv").exists()
 
 
+@pytest.mark.slow
 def test_an_environment_of_ones_own_is_trained_by_its_address(run):
     output = run("03_custom_jax_environment.py", "--episodes", "100", "--tests", "20")
     pond = re.findall(r"^  ([.o](?: [.o]){5})$", output, re.MULTILINE)

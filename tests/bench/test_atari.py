@@ -8,6 +8,7 @@ from save_rl.cli.bench import print_bench
 from save_rl.errors import RunError
 
 
+@pytest.mark.slow
 def test_a_small_run_has_every_figure(monkeypatch):
     monkeypatch.setattr(atari, "GAMES", ("ms_pacman",))
     monkeypatch.setattr(atari, "LANES", 8)

@@ -26,6 +26,7 @@ def test_a_short_measurement_has_every_figure(monkeypatch):
     assert q_learning["simulations_per_second"] == 0
 
 
+@pytest.mark.slow
 def test_the_network_alone(monkeypatch):
     monkeypatch.setattr("save_rl.bench.construction.NODES", 8)
     monkeypatch.setattr("save_rl.bench.construction.UPDATES", 2)

@@ -12,7 +12,6 @@ EXTRAS = {
 }
 NEEDED = {
     "train covering": "construction",
-    "train marble-run --resume --out x": "construction",
     "evaluate covering --agent scripted": "construction",
     "evaluate gym/CartPole-v1 --agent scripted": "construction",
     "watch covering --out x.gif": "construction",

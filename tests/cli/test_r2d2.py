@@ -87,6 +87,7 @@ def test_metrics_say_whether_the_search_does_anything(trained):
     assert config["settings"]["r2d2"]["network"]["profile"] == "small"
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_with_other_workers_it_is_the_same_run(trained, tmp_path):
     folder = tmp_path / "run"
     run(f"{SETTINGS} --steps 150 --workers 2 --out {folder}")

@@ -485,6 +485,7 @@ def test_a_picture_to_look_at(whole_game):
     assert np.array_equal(picture[3::4, 2::3, 0], state.stack[..., 3])
 
 
+@pytest.mark.slow
 def test_it_keeps_the_promises_of_a_simulator():
     report = check_named("atari/ms_pacman", {"max_frames": 200}, seeds=2, seconds=3)
     assert report.ok, report

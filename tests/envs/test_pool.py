@@ -745,7 +745,13 @@ def start_parent(action: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("busy", [True, False], ids=["at work", "at rest"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (signal.SIGTERM, signal.SIGINT)),
+    ],
+)
 def test_workers_end_with_their_parent(number, busy):
     with start_parent(flawed("spin") if busy else GO) as parent:
         assert parent.stdout is not None

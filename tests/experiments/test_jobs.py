@@ -82,6 +82,7 @@ def test_every_run_has_a_process_of_its_own_and_its_share_of_the_cores(said, pla
     assert {seen(tmp_path, name)["resume"] for name in NAMES} == {True}
 
 
+@pytest.mark.slow
 def test_so_many_run_at_a_time_and_rows_keep_their_order(said, plan, tmp_path):
     plan(a="after c/seen.json", b="after a/seen.json")
     rows = run_made_up(tmp_path)
@@ -105,6 +106,7 @@ def test_what_is_done_is_not_done_again(said, plan, tmp_path):
     assert said == []
 
 
+@pytest.mark.slow
 def test_a_status_line_says_how_far_runs_are(said, plan, tmp_path, monkeypatch):
     def listen(text):
         said.append(text)
@@ -216,6 +218,7 @@ def start_parent(out):
     ("number", "code"),
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
 )
+@pytest.mark.slow
 def test_a_stop_lets_runs_save_themselves(number, code, said, plan, tmp_path):
     out = tmp_path / "out"
     plan(a="stop", b="stop")

@@ -31,7 +31,7 @@ def check(result, lane, outcome):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
 @given(data=st.data(), budget=st.integers(0, 60), seed=st.integers(0, 2**32 - 1), **CONSTANTS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_host_equals_the_equations(rule, data, budget, c, discount, seed):
     mdp = data.draw(mdps.mdps(rule))
     outcome = expected(mdp, 0, rule, budget, c, discount, seed)
@@ -47,7 +47,7 @@ def test_host_equals_the_equations(rule, data, budget, c, discount, seed):
     seed=st.integers(0, 2**32 - 1),
     **CONSTANTS,
 )
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_device_equals_the_equations(rule, data, budget, c, discount, seed):
     mdp = data.draw(mdps.mdps(rule))
     outcome = expected(mdp, 0, rule, budget, c, discount, seed)

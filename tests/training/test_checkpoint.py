@@ -283,6 +283,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_nothing_else(tmp_path, monkey
     assert [path.name for path in tmp_path.iterdir()] == ["000000001"]
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_more_ends_the_run_with_one_sentence(tmp_path):
     """The shell's limit on file size makes the operating system refuse the checkpoint's bytes."""
     out = tmp_path / "run"

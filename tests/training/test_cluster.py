@@ -291,6 +291,7 @@ def test_a_step_that_is_not_counted_once_is_found(wrong):
         check_numbers(ring(wrong), len(ring(wrong)))
 
 
+@pytest.mark.slow
 def test_one_process_answers_actors_and_memory_is_what_the_system_says(make):
     """Object stores hold no more than they must."""
     wide = {"env": NUMBERED, "env_options": {"width": 8000}}
@@ -336,6 +337,7 @@ def test_questions_of_the_same_moment_are_one_batch():
     program.close()
 
 
+@pytest.mark.slow
 def test_actors_that_find_no_core_are_named(make, monkeypatch):
     class Told(Exception):
         pass

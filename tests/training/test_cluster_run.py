@@ -70,6 +70,7 @@ def arrays(out):
     return kept
 
 
+@pytest.mark.slow
 def test_a_run_with_one_actor_in_step_is_that_of_one_machine(cluster, tmp_path, capsys):
     address, ray_process = cluster
     here, there = tmp_path / "here", tmp_path / "there"
@@ -111,6 +112,7 @@ def test_a_learner_that_is_killed_goes_on(cluster, tmp_path):
     wait_for(lambda: not called(ray_process, "ray::Learner") + called(ray_process, "ray::Actor"))
 
 
+@pytest.mark.slow
 def test_an_environment_that_is_missing_on_a_node_is_named_with_it(cluster, tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text("from tests.search.table_simulators import maze\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])

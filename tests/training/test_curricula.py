@@ -193,6 +193,7 @@ def test_a_run_plays_on_its_own(adaptive):
 
 
 @ADAPTIVE
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_its_curriculum(adaptive, tmp_path):
     _, run = adaptive
     whole = save_rl.train(STAIRS, out=tmp_path / "whole", **{**run, "episodes": 320})

@@ -231,6 +231,7 @@ def test_a_seed_that_had_its_episodes_rests_while_others_go_on():
 
 
 @pytest.mark.parametrize("agent", ["save", pytest.param("puct", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_seed_does_not_depend_on_the_seeds_beside_it(agent):
     first, second = (
         history(program(agent, [maze(seed) for seed in seeds], seeds=seeds), 6)[-1]
@@ -248,6 +249,7 @@ def save_by_six():
 
 
 @SAVE_BY_SIX
+@pytest.mark.slow
 def test_the_length_of_chunks_does_not_matter(save_by_six):
     one_by_one = history(program("save", [maze(0)], chunk=1), 6)[-1]
     at_once = history(save_by_six, 1)[-1]
@@ -340,8 +342,8 @@ def literal_loss(name, network, target_network, batch, returns, finished, betas,
     return betas[0] * loss_q + betas[1] * loss_a, (loss_q, loss_a)
 
 
-# One of each loss; the others share their programs' parts, and the host loop's test has them all.
-ONE_OF_EACH = [("save", 0.4), ("save-l2", 1.0), ("q-learning", 1.0), ("puct", 1.0)]
+# One that learns Q-values and one that does not; test_host.py has all of them.
+ONE_OF_EACH = [("save", 0.4), ("puct", 1.0)]
 OTHERS = [(name, 1.0) for name in BETAS if (name, 1.0) not in ONE_OF_EACH]
 
 

@@ -414,9 +414,9 @@ def undisturbed():
 @pytest.mark.parametrize(
     ("agent", "how"),
     [
-        ("save", {"workers": 1}),
         ("save", {"workers": 2}),
         ("save", {"overlap": False}),
+        pytest.param("save", {"workers": 1}, marks=pytest.mark.slow),
         ("save", {"workers": 3, "overlap": False, "test_lanes": 3}),
         ("puct", {"workers": 2}),
     ],

@@ -150,7 +150,7 @@ PHASES = {
 def test_a_signal_in_any_phase_leaves_a_run_that_goes_on(tmp_path, no_picture, owner, name, number):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, signalling(getattr(owner, name), [number]))
-        with pytest.raises(Interrupted, match=f"^stopped; '{tmp_path}' is saved, go on") as stop:
+        with pytest.raises(Interrupted, match=f"^stopped; '{tmp_path}' is saved, continue") as stop:
             train(tmp_path)
     assert stop.value.code == 128 + number
     train(tmp_path, resume=True)

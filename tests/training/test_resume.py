@@ -101,7 +101,7 @@ def test_a_run_killed_at_random_moments_equals_one_left_alone(tmp_path, undistur
 @pytest.mark.parametrize(
     ("number", "code"),
     [
-        (signal.SIGINT, 130),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
     ],
@@ -156,6 +156,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
             assert np.isfinite(array).all(), name
 
 
+@pytest.mark.slow
 def test_the_same_environment_without_the_flaw_trains(tmp_path):
     options = ["--episodes", "20", "--lanes", "4", "--chunk", "4", "--budget", "2"]
     code = run_in_process(

@@ -375,6 +375,10 @@ def train(
     workers, step_timeout: for simulators written in Python, see `make_program`.
     """
     settings.check()
+    if resume:  # before environments, workers and compilers are started
+        RunDirectory.check_old(out, settings)
+    else:
+        RunDirectory.check_new(out)
     seen = overseer or Overseer()
     target = select_device(device)
     with jax.default_device(target), seen.stop as stop, ExitStack() as stack:

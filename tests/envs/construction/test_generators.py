@@ -269,7 +269,18 @@ STATISTICS = {
 }
 
 
-@pytest.mark.parametrize(("task", "level"), STATISTICS)
+# The hardest level of each task, and the others in long checks.
+HARDEST = {
+    ("silhouette", 7),
+    ("connecting", 9),
+    ("covering", 2),
+    ("covering-hard", 1),
+    ("marble-run", 6),
+}
+LEVELS = [pytest.param(*at, marks=[] if at in HARDEST else pytest.mark.slow) for at in STATISTICS]
+
+
+@pytest.mark.parametrize(("task", "level"), LEVELS)
 def test_samples_have_the_published_means(task, level):
     """The seed of the published sample is not given; 7 reproduces all of it.
 

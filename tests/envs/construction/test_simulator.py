@@ -121,7 +121,7 @@ def walks(number):
     return of_walks
 
 
-@walks(20)
+@walks(8)
 def test_random_actions(task, data, seed, masked, elsewhere):
     check_walk(task, data, seed, masked, elsewhere)
 
