@@ -1,8 +1,8 @@
 # Two commands do everything on a fresh machine with Python 3.11 to 3.13 and make:
 #   make demo   trains SAVE, Q-learning and PUCT on Tightrope for about a minute and draws the curve
-#   make test   lint, types and the tests, in under five minutes on two cores
+#   make test   lint, types and the tests, about eight minutes on two cores
 # For people who work on save_rl:
-#   make test-all   every test, the long ones too (about an hour on two cores)
+#   make test-all   every test, the long ones too
 #   make fuzz       the property tests with fresh random examples
 #   make package    builds wheel and sdist, installs the wheel elsewhere and runs the demo there
 #   make lock       renews constraints.txt, the exact versions that demo and test install
