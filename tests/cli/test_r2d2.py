@@ -105,7 +105,7 @@ def test_stopped_and_resumed_with_other_workers_it_is_the_same_run(trained, tmp_
 
 def test_it_is_tested_with_and_without_search(trained, monkeypatch):
     """Also where there is no room for its replay."""
-    monkeypatch.setattr("save_rl.learning.sequence_replay._memory", lambda: 10**6)
+    monkeypatch.setattr("save_rl.learning.sequence_replay.machine_memory", lambda: 10**6)
     options = "--env-options max_frames=200 --workers 0 --device cpu"
     run(f"evaluate {trained} --budgets 0 3 --episodes 3 {options}")
     with (trained / "evaluation.csv").open() as file:

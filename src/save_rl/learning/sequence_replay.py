@@ -130,7 +130,7 @@ class Sample(NamedTuple):
     probability: np.ndarray  # [B], of `Drawn`
 
 
-def _memory() -> int:
+def machine_memory() -> int:
     """Return the memory of this machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -152,7 +152,7 @@ class SequenceReplay:
         allowed = f"at least {least}, the room of the minimum of {settings.minimum} sequences"
         require(room >= least, "--r2d2.replay.capacity-bytes", room, allowed)
         needed = min(room, settings.capacity * (self._bytes // _RATIO))
-        memory = _memory()
+        memory = machine_memory()
         if needed > memory:
             raise InputError(
                 f"--r2d2.replay.capacity: {settings.capacity} sequences need about "

@@ -230,7 +230,7 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
     import jax
 
     from save_rl.envs.worker import Layout, named
-    from save_rl.learning.sequence_replay import _memory
+    from save_rl.learning.sequence_replay import machine_memory
 
     s = settings
     if get_agent(s.agent).recurrent:
@@ -244,7 +244,7 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
     per_node = 64 + (4 if on_host else 24) * env.num_actions
     trees = s.lanes * (max(s.budget, s.test_budget) + 1) * per_node
     needs = {"--replay": s.replay * per_transition, "--budget": trees}
-    memory = _memory()
+    memory = machine_memory()
     for option, bytes_needed in needs.items():
         total = bytes_needed * len(s.seeds)
         if total > memory:
