@@ -12,7 +12,6 @@ random.
 import argparse
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import save_rl
@@ -22,9 +21,9 @@ from save_rl.types import SearchResult
 def hunch(env, seed: int):
     """Return a Q-function with a noisy idea of which actions are safe."""
     noise = np.random.default_rng(seed).standard_normal(env.fatal.shape)
-    table = 0.1 * (1 - env.fatal) + 0.1 * noise  # [11 states, 100 actions]
+    table = 0.1 * (1 - np.asarray(env.fatal)) + 0.1 * noise  # [11 states, 100 actions]
     # The 11 observations are linearly independent, so a linear function can represent any table.
-    weights = jnp.linalg.pinv(env.observations) @ table
+    weights = np.linalg.pinv(env.observations) @ table
     return lambda observations: observations @ weights
 
 

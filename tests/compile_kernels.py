@@ -1,25 +1,31 @@
 """Compile the kernels that most tests need, once: two test workers would each compile them.
 
-`make test` runs this while the linters use the other core.
+`make test` runs this beside the linters, once with `construction` and once with `search`.
 """
+
+import sys
 
 import numpy as np
 
-from save_rl import search
-from save_rl.agents import get_agent
-from save_rl.envs import make_simulator
-from save_rl.envs.tightrope import tightrope_simulator
-from save_rl.training.host_acting import act_all
-from save_rl.training.tabular import TabularSettings, train_and_test
-from tests.search.table_simulators import maze
 
+def construction() -> None:
+    from save_rl.envs import make_simulator
 
-def main() -> None:
     for task in ("covering", "marble-run"):
         env = make_simulator(task)
         state = env.reset(0)
         env.observe(state)
         env.step(state, int(np.flatnonzero(env.action_mask(state))[0]))
+
+
+def search() -> None:
+    from save_rl import search
+    from save_rl.agents import get_agent
+    from save_rl.envs.tightrope import tightrope_simulator
+    from save_rl.training.host_acting import act_all
+    from save_rl.training.tabular import TabularSettings, train_and_test
+    from tests.search.table_simulators import maze
+
     tiny = TabularSettings(episodes=1, test_episodes=1)
     train_and_test(get_agent("save"), tightrope_simulator(0), 2, 0, tiny)
     simulator = maze(0)
@@ -29,10 +35,10 @@ def main() -> None:
     )
     row = np.zeros((1, 3), np.float32)
     act_all(
-        np.arange(1), np.zeros(1, np.uint32), True, 0, 1.0, np.zeros(1, np.float32), row,
+        np.arange(1), np.zeros(1, np.uint32), True, 0, 1.0, np.zeros(1), row,
         np.ones((1, 3), np.int32), np.zeros(1, np.int64),
     )  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    {"construction": construction, "search": search}[sys.argv[1]]()

@@ -1,6 +1,8 @@
 """Shared set-up: a compilation cache on disk, CPU only, shapes checked, no luck, no time limits."""
 
+import gc
 import os
+import signal
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +20,10 @@ XLA_FLAGS = "--xla_backend_optimization_level=0"
 if version("jaxlib").startswith("0.10."):
     XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
+
+# A shell lets its background jobs ignore Ctrl-C, and tests of Ctrl-C would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Shapes in annotations are checked at run time, in tests only.
 jaxtyping.install_import_hook(
@@ -38,3 +44,9 @@ def pytest_collection_modifyitems(items):
         if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.property)
     items.sort(key=lambda item: "test_resume" not in item.nodeid)
+
+
+def pytest_collection_finish():
+    """Spare the garbage collector everything that was imported: tracing allocates a lot."""
+    gc.collect()
+    gc.freeze()

@@ -36,6 +36,12 @@ def test_a_factory_is_found_by_its_name():
     assert env_name("gym/CartPole-v1") == "gym/CartPole-v1"
 
 
+def test_a_factory_of_a_script_is_found_by_the_name_of_its_file(monkeypatch):
+    monkeypatch.setattr(Stairs, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/far/away/my_script.py", False)
+    assert env_name(Stairs) == "my_script:Stairs"
+
+
 @pytest.mark.parametrize("factory", [lambda: None, Stairs(), Stairs.__init__])
 def test_what_has_no_name_is_refused(factory):
     with pytest.raises(InputError, match="can't be found"):

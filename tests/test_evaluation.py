@@ -19,6 +19,8 @@ from save_rl.networks.table import TableNetwork
 from save_rl.training.device import Program
 from save_rl.training.settings import TrainSettings
 
+# One worker runs them all, so that each program is compiled once.
+pytestmark = pytest.mark.xdist_group("evaluation")
 END = 9
 EPISODES = 1500  # 83 of the rarest ending
 
@@ -111,26 +113,24 @@ def test_seeds_have_episodes_of_their_own(tested):
     assert not np.array_equal(tested[0].returns[0], tested[0].returns[1])
 
 
-@pytest.mark.parametrize("agent", ["save", "q-learning"])
-def test_agents_that_act_on_q_search_alike(agent):
-    arguments = {"episodes": 20, "budget": 5, "c": 0.1, "discount": 1.0}
-    network = eqx.tree_at(lambda n: n.head, TableNetwork(3, 3), Q)
-    returns, steps = play(get_agent(agent), network, fork(), jax.random.key(0), **arguments)
-    np.testing.assert_allclose(returns, 1.0)
-    assert set(np.asarray(steps).tolist()) == {1, 2}
+def test_q_learning_searches_as_save_does(tested):
+    learner = program(seeds=(0, 1), agent="q-learning")
+    (result,) = evaluate_program(learner, table(2), (5,), 200)
+    np.testing.assert_array_equal(result.returns, tested[1].returns)
+    np.testing.assert_array_equal(result.steps, tested[1].steps)
 
 
-@pytest.mark.parametrize("episodes", [1, 256, 257])
-def test_as_many_episodes_as_asked_for(episodes):
-    (result,) = evaluate_program(program(), table(), (0,), episodes)
-    assert result.returns.shape == result.steps.shape == (1, episodes)
+def test_a_single_episode():
+    (result,) = evaluate_program(program(), table(), (0,), 1)
+    assert result.returns.shape == result.steps.shape == (1, 1)
 
 
-def test_episodes_beyond_the_lanes_are_new_ones():
-    (result,) = evaluate_program(program(), table(), (0,), 300)
-    (first,) = evaluate_program(program(), table(), (0,), 256)
-    np.testing.assert_array_equal(result.returns[:, :256], first.returns)
-    assert not np.array_equal(result.returns[:, 256:], first.returns[:, :44])
+def test_episodes_beyond_the_lanes_are_new_ones(tested, monkeypatch):
+    monkeypatch.setattr(evaluation, "_LANES", 200)
+    (result,) = evaluate_program(program(seeds=(0, 1)), table(2), (0,), 230)
+    assert result.returns.shape == result.steps.shape == (2, 230)
+    np.testing.assert_array_equal(result.returns[:, :200], tested[0].returns)
+    assert not np.array_equal(result.returns[:, 200:], tested[0].returns[:, :30])
 
 
 class Treadmill:
@@ -198,6 +198,7 @@ def test_uct_with_one_simulation_is_a_random_walk(tmp_path):
     assert scipy.stats.chisquare(counts, EPISODES * np.array(list(chances.values()))).pvalue > 1e-3
 
 
+@pytest.mark.slow  # the test above has UCT's episodes, tests/search its search
 def test_uct_with_many_simulations_finds_the_best_there_is(tmp_path):
     (result,) = save_rl.evaluate(
         "tests.test_evaluation:fork", (80,), 50, agent="uct", out=tmp_path / "evaluation.csv"
@@ -229,34 +230,38 @@ def test_the_table_of_one_seed(tmp_path):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A short training run of two seeds."""
+    """A short training run of two seeds; without search in training there is less to compile."""
     folder = tmp_path_factory.mktemp("evaluation") / "run"
     return save_rl.train(
-        "tests.test_evaluation:fork", out=folder, seed=(3, 5), episodes=40, budget=2, lanes=4,
-        replay=32, min_replay=16, network="table", progress=False, chunk=4,
+        "tests.test_evaluation:fork", out=folder, agent="q-learning", seed=(3, 5), episodes=40,
+        budget=2, lanes=4, replay=32, min_replay=16, network="table", progress=False, chunk=4,
     )  # fmt: skip
 
 
-def test_the_table_of_a_run_with_several_seeds(run):
-    results = save_rl.evaluate(run.path, (0, 2), 6)
+@pytest.fixture(scope="module")
+def tested_run(run):
+    """Tests of the run, which also leave a table in its folder."""
+    return save_rl.evaluate(run.path, (0, 2), 30)
+
+
+def test_the_table_of_a_run_with_several_seeds(run, tested_run):
     path = run.path / "evaluation.csv"
     assert path.read_text().splitlines()[0] == "budget,episode,return,steps,seed"
     rows = read(path)
-    assert len(rows) == 2 * 2 * 6
-    for result in results:
+    assert len(rows) == 2 * 2 * 30
+    for result in tested_run:
         for i, seed in enumerate(("3", "5")):
             chosen = [r for r in rows if r["seed"] == seed and r["budget"] == str(result.budget)]
-            assert [int(row["episode"]) for row in chosen] == list(range(6))
+            assert [int(row["episode"]) for row in chosen] == list(range(30))
             np.testing.assert_array_equal(
                 np.float32([row["return"] for row in chosen]), result.returns[i]
             )
             np.testing.assert_array_equal([int(row["steps"]) for row in chosen], result.steps[i])
 
 
-def test_a_run_is_tested_with_the_parameters_it_ended_with(run, tmp_path):
-    from_disk = save_rl.evaluate(run.path, (0, 2), 30, out=tmp_path / "evaluation.csv")
+def test_a_run_is_tested_with_the_parameters_it_ended_with(run, tested_run):
     from_memory = evaluate_program(run.program, run.state.learner.params, (0, 2), 30)
-    for one, other in zip(from_disk, from_memory, strict=True):
+    for one, other in zip(tested_run, from_memory, strict=True):
         assert one.budget == other.budget
         np.testing.assert_array_equal(one.returns, other.returns)
         np.testing.assert_array_equal(one.steps, other.steps)

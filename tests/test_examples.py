@@ -104,7 +104,7 @@ def test_an_environment_of_ones_own_is_trained_by_its_address(run):
 
 
 def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(run):
-    output = run("04_gymnasium_environment.py", "--steps", "300", "--tests", "4")
+    output = run("04_gymnasium_environment.py", "--steps", "160", "--tests", "4")
     assert "right leads from cell 0 to cell 1\ndown leads from cell 0 to cell 4\n" in output
     assert "nothing is wrong with it" in output
     rewards = rewards_by_budget(output)
@@ -112,8 +112,10 @@ def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(run):
     assert all(0 <= reward <= 1 for reward in rewards.values())
 
 
-def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(tmp_path):
-    output = run_as_script(tmp_path, "05_own_simulator.py", "--steps", "400", "--tests", "16")
+PUZZLE = ("05_own_simulator.py", "--steps", "160", "--tests", "8")
+
+
+def assert_it_plays_the_puzzle(output):
     assert "Nothing is wrong with this simulator." in output
     rewards = rewards_by_budget(output)
     assert set(rewards) == {0, 10, 30}
@@ -121,8 +123,17 @@ def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(tmp_path):
     assert float(random) < rewards[30]  # a little training and much search do better
 
 
-def test_a_search_is_shown_as_a_table_and_a_tree(run, tmp_path):
-    output = run("06_inspect_a_search.py", "--out", "tree.svg")
+def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(run):
+    assert_it_plays_the_puzzle(run(*PUZZLE))
+
+
+@pytest.mark.slow  # above in this process; test_api.py names what a script holds
+def test_a_simulator_of_ones_own_is_trained_by_a_script(tmp_path):
+    assert_it_plays_the_puzzle(run_as_script(tmp_path, *PUZZLE))
+
+
+def test_a_search_is_shown_as_a_table_and_a_tree(tmp_path):
+    output = run_as_script(tmp_path, "06_inspect_a_search.py", "--out", "tree.svg")
     row = re.compile(r"^(\w+) +(\d\.\d+) +(\d\.\d+) +(\d+)$", re.MULTILINE)
     rows = {name: (float(p), float(q), int(n)) for name, p, q, n in row.findall(output)}
     assert sum(visits for *_, visits in rows.values()) == 16

@@ -13,6 +13,7 @@ from save_rl import envs
 from save_rl.cli import main
 from save_rl.errors import InputError
 
+pytestmark = pytest.mark.xdist_group("errors")  # one worker runs them all: one run is enough
 BROKEN = "tests.cli.broken_environments"
 AGENTS = (
     "puct, q-learning, r2d2, r2d2-controlled, r2d2-save, save, save-counts, save-l2, "
@@ -624,11 +625,13 @@ def test_what_memory_can_not_hold_is_refused(answer, tmp_path, monkeypatch, comm
     assert contents(tmp_path) == {}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The smallest run there is."""
+    """The smallest run there is; without search in training there is less to compile."""
     folder = tmp_path_factory.mktemp("errors") / "run"
-    settings = "--episodes 1 --budget 1 --lanes 4 --replay 16 --min-replay 16 --chunk 1"
+    settings = (
+        "--agent q-learning --episodes 1 --budget 1 --lanes 4 --replay 16 --min-replay 16 --chunk 1"
+    )
     main(shlex.split(f"train {BROKEN}:walk {settings} --out {folder}"))
     assert (folder / "config.json").exists()
     return SimpleNamespace(folder=folder, command=f"train {BROKEN}:walk {settings} --out {folder}")
@@ -636,7 +639,7 @@ def finished(tmp_path_factory):
 
 OTHER_SETTINGS = {
     "--resume --budget 2": "--budget 1, not 2",
-    "--resume --agent q-learning": "--agent save, not q-learning",
+    "--resume --agent save": "--agent q-learning, not save",
     "--resume --discount 1": "--discount 0.99, not 1.0",
     "--resume --seed 0 1": "--seed (0,), not (0, 1)",
 }

@@ -46,7 +46,7 @@ def arrays(folder):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("r2d2") / "run"
-    run(f"{SETTINGS} --steps 320 --workers 0 --out {folder}")
+    run(f"{SETTINGS} --steps 160 --workers 0 --out {folder}")
     return folder
 
 
@@ -76,7 +76,7 @@ def test_it_learns(tmp_path):
 
 def test_metrics_say_whether_the_search_does_anything(trained):
     found = rows(trained)
-    assert found[-1]["env_steps"] == 320
+    assert found[-1]["env_steps"] == 160
     assert found[-1]["updates"] > 0
     assert all(1 <= row["explored"] <= 3 for row in found)
     assert all(0 <= row["changed"] <= 1 for row in found)
@@ -90,9 +90,9 @@ def test_metrics_say_whether_the_search_does_anything(trained):
 @pytest.mark.slow
 def test_stopped_and_resumed_with_other_workers_it_is_the_same_run(trained, tmp_path):
     folder = tmp_path / "run"
-    run(f"{SETTINGS} --steps 150 --workers 2 --out {folder}")
-    assert rows(folder)[-1]["env_steps"] == 160  # the first chunk that ends at 150 or later
-    run(f"{SETTINGS} --steps 320 --workers 0 --resume --out {folder}")
+    run(f"{SETTINGS} --steps 90 --workers 2 --out {folder}")
+    assert rows(folder)[-1]["env_steps"] == 96  # the first chunk that ends at 90 or later
+    run(f"{SETTINGS} --steps 160 --workers 0 --resume --out {folder}")
     ours, theirs = rows(trained), rows(folder)
     for row in (*ours, *theirs):
         del row["time_s"]

@@ -343,11 +343,11 @@ def starts_workers(home: int) -> Walk:
     return walk()
 
 
-def wait_until(what: Callable[[], Any], seconds: float = 60) -> Any:
-    """Ask again and again; returns the first answer that is true."""
-    end = time.monotonic() + seconds
+def wait_until(what: Callable[[], Any], limit: float = 1200) -> Any:
+    """Ask again and again; returns the first answer that is true. `limit` ends what hangs."""
+    end = time.monotonic() + limit
     while not (answer := what()):
-        assert time.monotonic() < end, f"waited {seconds} s in vain"
+        assert time.monotonic() < end, f"waited {limit} s in vain"
         time.sleep(0.01)
     return answer
 
@@ -365,9 +365,9 @@ def has_ended(pid: int) -> bool:
     return _stat(pid)[:1] in ([], ["Z"], ["X"])
 
 
-def have_ended(pids: Iterable[int], seconds: float = 5) -> bool:
-    """Whether all these processes end soon."""
-    wait_until(lambda: all(map(has_ended, pids)), seconds)
+def have_ended(pids: Iterable[int]) -> bool:
+    """Wait until all these processes have ended."""
+    wait_until(lambda: all(map(has_ended, pids)))
     return True
 
 

@@ -19,6 +19,9 @@ from save_rl.envs.pool import Pool, Source
 from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, MissingExtra
 
+# One worker of xdist runs them all, so that what they share is made once.
+pytestmark = pytest.mark.xdist_group("atari")
+
 QUICK_GAMES = ("ms_pacman", "beam_rider", "space_invaders")
 TWO_PLAYERS = ("combat", "joust", "maze_craze", "warlords")
 PLAYABLE = sorted({*roms.get_all_rom_ids()} - {*TWO_PLAYERS, *emulator.NOT_RESTORABLE})
@@ -504,37 +507,42 @@ def test_a_state_that_was_saved_as_bytes_goes_on_the_same(game):
     assert all(same(one, two) for one, two in zip(*results, strict=True))
 
 
-def test_lanes_go_on_in_another_pool_from_what_one_has_saved():
+@pytest.fixture(scope="module")
+def pools():
+    """Three lanes with two workers, and the same without."""
     sim, source = Atari("ms_pacman"), Source("atari/MsPacman", 0, {})
-    shown, saved = [], np.zeros(0)
-    for workers in (2, 0):
-        with Pool([sim], [(0, 3)], workers=workers, sources=[source]) as pool:
-            if workers:
-                pool.reset(0, np.arange(3), np.arange(3))
-                pool.advance(0, np.array([3, 4, 5]))
-                pool.receive(0)
-                pool.lost[1] = True  # as after a fault
-                saved = pool.save(0)
-            else:
-                pool.load(0, saved)
-            assert pool.lost.tolist() == [False, True, False]
-            pool.advance(0, np.array([2, 2, 2]))
+    with (
+        Pool([sim], [(0, 3)], workers=2, sources=[source]) as workers,
+        Pool([sim], [(0, 3)], workers=0, sources=[source]) as here,
+    ):
+        yield workers, here
+
+
+def test_two_workers_play_the_same(pools):
+    shown = []
+    for pool in pools:
+        pool.reset(0, np.arange(3), np.arange(3))
+        for action in (3, 5, 0):
+            pool.step(0, np.zeros(3, int), np.full(3, action), 1)
             pool.receive(0)
-            shown.append(pool.arrays.observation["frames"][[0, 2]].copy())
+            pool.advance(0, np.array([action, 1, 2]))
+            pool.receive(0)
+        assert not pool.lost.any()
+        shown.append(pool.arrays.observation["frames"].copy())
     assert np.array_equal(*shown)
 
 
-def test_two_workers_play_the_same():
-    sim, source = Atari("ms_pacman"), Source("atari/MsPacman", 0, {})
+def test_lanes_go_on_in_another_pool_from_what_one_has_saved(pools):
+    workers, here = pools
+    workers.reset(0, np.arange(3), np.arange(3))
+    workers.advance(0, np.array([3, 4, 5]))
+    workers.receive(0)
+    workers.lost[1] = True  # as after a fault
+    here.load(0, workers.save(0))
     shown = []
-    for workers in (0, 2):
-        with Pool([sim], [(0, 3)], workers=workers, sources=[source]) as pool:
-            pool.reset(0, np.arange(3), np.arange(3))
-            for action in (3, 5, 0):
-                pool.step(0, np.zeros(3, int), np.full(3, action), 1)
-                pool.receive(0)
-                pool.advance(0, np.array([action, 1, 2]))
-                pool.receive(0)
-            assert not pool.lost.any()
-            shown.append(pool.arrays.observation["frames"].copy())
+    for pool in pools:
+        assert pool.lost.tolist() == [False, True, False]
+        pool.advance(0, np.array([2, 2, 2]))
+        pool.receive(0)
+        shown.append(pool.arrays.observation["frames"][[0, 2]].copy())
     assert np.array_equal(*shown)

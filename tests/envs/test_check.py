@@ -775,7 +775,12 @@ def test_what_was_saved_is_reported():
     assert found == [("ok", "12 states continued the same from 2 bytes each")]
 
 
-@pytest.mark.parametrize("name", SOUND)
+# Marble Run is a Construction task too, thin ice and Drift are JAX environments too.
+SLOW = {"covering", "tightrope in JAX"}
+NAMES = [pytest.param(x, marks=pytest.mark.slow if x in SLOW else ()) for x in SOUND]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_sound_is_called_sound(name):
     report = check(SOUND[name](), steps=50)
     assert [finding for finding in report.findings if finding.verdict == "wrong"] == []
@@ -912,14 +917,17 @@ def test_places_and_ranges_are_not_taken_for_markup():
 
 
 def test_a_slow_simulator_is_looked_at_for_less_long():
+    made = 0
+
     class Slow(NeverEnds):
         def step(self, state, action):
+            nonlocal made
+            made += 1
             time.sleep(0.005)
             return super().step(state, action)
 
-    begin = time.monotonic()
     report = check(Slow(), seconds=0.5)
-    assert time.monotonic() - begin < 10  # 800 steps and all that is tried with them take 20 s
+    assert made < 2000  # 800 steps and all that is tried with them are 4,000
     assert report.ok
     assert "More did not fit into 0.5 seconds" in report.findings[-1].text
 
@@ -932,7 +940,7 @@ def test_large_observations_are_not_all_remembered(monkeypatch):
 
 
 def test_the_same_check_twice_finds_the_same():
-    one, two = (check(Strict(), seed=3).findings[:-1] for _ in range(2))
+    one, two = (check(Strict(), seed=3, steps=50).findings[:-1] for _ in range(2))
     assert one == two
 
 

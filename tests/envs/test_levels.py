@@ -35,24 +35,37 @@ def open_pool(env: str, workers: int, lanes: int = LANES, **options: Any) -> Poo
 
 @pytest.fixture(scope="module")
 def shared():
-    """By environment: the same lanes without workers and with two."""
-    pools = {env: [open_pool(env, workers) for workers in (0, 2)] for env in TASKS}
-    yield pools
-    for same in pools.values():
-        for pool in same:
-            pool.close()
+    """Opens the pool of an environment with a number of workers when it is first asked for."""
+    pools: dict[tuple[str, int], Pool] = {}
+
+    def find(env: str, workers: int) -> Pool:
+        if (env, workers) not in pools:
+            pools[env, workers] = open_pool(env, workers)
+        return pools[env, workers]
+
+    yield find
+    for pool in pools.values():
+        pool.close()
 
 
-@pytest.fixture(params=TASKS)
-def env(request) -> str:
-    return request.param
+# Workers take seconds to load these simulators, so that the long checks alone have all four.
+WHERE = [
+    pytest.param("covering", 0, id="covering-here"),
+    pytest.param("marble-run", 2, id="marble-run-two workers"),
+    pytest.param("covering", 2, id="covering-two workers", marks=pytest.mark.slow),
+    pytest.param("marble-run", 0, id="marble-run-here", marks=pytest.mark.slow),
+]
 
 
-@pytest.fixture(params=[0, 1], ids=["here", "two workers"])
-def pool(request, shared, env) -> Pool:
-    found = shared[env][request.param]
-    assert found.workers == 2 * request.param
+@pytest.fixture
+def pool(shared, env, workers) -> Pool:
+    found = shared(env, workers)
+    assert found.workers == workers
     return found
+
+
+everywhere = pytest.mark.parametrize(("env", "workers"), WHERE)
+each_task = pytest.mark.parametrize("env", TASKS)
 
 
 def begin(pool: Pool, seeds: Any, *wanted: Any) -> None:
@@ -93,6 +106,7 @@ def test_requests_can_be_told_apart():
     assert all(exactly(level) < 0 for level in range(50))
 
 
+@everywhere
 def test_exactly_gives_just_that_level(pool, env):
     for level in range(HARDEST[env] + 1):
         begin(pool, np.arange(LANES) + 100 * level, exactly(level))
@@ -112,6 +126,7 @@ SHARES = {
 }
 
 
+@everywhere
 def test_a_level_gives_episodes_up_to_it_in_their_shares(pool, env):
     for level, shares in SHARES[env].items():
         found = levels_of(pool, 1000 * level, EPISODES, level)
@@ -128,6 +143,7 @@ def test_a_level_gives_episodes_up_to_it_in_their_shares(pool, env):
             assert scipy.stats.chisquare(seen, expected).pvalue > 1e-3
 
 
+@everywhere
 @pytest.mark.parametrize("wanted", [(), (ANY_LEVEL,)], ids=["default", "any"])
 def test_by_default_the_simulator_draws_as_it_does(pool, env, wanted):
     simulator = make(env)
@@ -137,6 +153,7 @@ def test_by_default_the_simulator_draws_as_it_does(pool, env, wanted):
         assert_shows(pool, lane, simulator, simulator.reset(lane + 7))
 
 
+@each_task
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -156,14 +173,16 @@ def test_options_of_the_simulator_hold_where_nothing_is_wanted(env, options, exp
         assert set(pool.arrays.level.tolist()) == expected
 
 
+@pytest.mark.parametrize("env", ["covering", pytest.param("marble-run", marks=pytest.mark.slow)])
 def test_workers_know_the_options_too(env):
-    with open_pool(env, 2, 4, difficulty=1, curriculum_sample=False) as pool:
+    with open_pool(env, 1, 4, difficulty=1, curriculum_sample=False) as pool:
         begin(pool, np.arange(4))
         assert pool.arrays.level.tolist() == [1] * 4
         begin(pool, np.arange(4), exactly(2))
         assert pool.arrays.level.tolist() == [2] * 4
 
 
+@everywhere
 def test_a_wish_holds_for_one_episode(pool):
     begin(pool, np.arange(LANES))
     before = pool.arrays.level.copy(), pool.arrays.kind.copy()
@@ -174,6 +193,7 @@ def test_a_wish_holds_for_one_episode(pool):
     np.testing.assert_array_equal(pool.arrays.kind, before[1])
 
 
+@everywhere
 def test_lanes_that_go_on_keep_their_level_and_kind(pool):
     begin(pool, np.arange(LANES), exactly(2))
     kinds = pool.arrays.kind.copy()
@@ -185,6 +205,7 @@ def test_lanes_that_go_on_keep_their_level_and_kind(pool):
     np.testing.assert_array_equal(pool.arrays.kind[others], kinds[others])
 
 
+@everywhere
 def test_steps_leave_level_and_kind_as_they_are(pool):
     begin(pool, np.arange(LANES), 2)
     level, kind = pool.arrays.level.copy(), pool.arrays.kind.copy()
@@ -201,11 +222,11 @@ def test_steps_leave_level_and_kind_as_they_are(pool):
 # The same with any number of workers
 
 
-@settings(max_examples=20)
+@pytest.mark.parametrize("env", ["marble-run", pytest.param("covering", marks=pytest.mark.slow)])
+@settings(max_examples=10)
 @given(data=st.data())
-def test_every_lane_gets_what_it_wants_with_any_number_of_workers(shared, data):
+def test_every_lane_gets_what_it_wants_with_any_number_of_workers(shared, env, data):
     """Mixed wishes, against the simulator itself."""
-    env = data.draw(st.sampled_from(TASKS))
     level = st.integers(0, HARDEST[env])
     wish = st.tuples(st.sampled_from(["any", "up to", "exactly"]), level)
     some = data.draw(st.lists(st.integers(0, LANES - 1), min_size=1, unique=True))
@@ -213,7 +234,7 @@ def test_every_lane_gets_what_it_wants_with_any_number_of_workers(shared, data):
     numbers = {"any": lambda level: ANY_LEVEL, "up to": int, "exactly": exactly}
     wanted = np.array([numbers[how](level) for how, level in wishes])
     first = data.draw(st.integers(0, 2**40))
-    simulator, pools = make(env), shared[env]
+    simulator, pools = make(env), [shared(env, workers) for workers in (0, 2)]
     for pool in pools:
         begin(pool, np.arange(LANES))
         for group, (_, low, high) in enumerate(pool.groups):
@@ -233,14 +254,15 @@ def test_every_lane_gets_what_it_wants_with_any_number_of_workers(shared, data):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_level_that_does_not_exist_is_a_fault_of_its_lane(workers):
-    with open_pool("covering", workers, 6) as pool:
-        pool.reset(0, np.arange(4), np.arange(4), np.array([0, exactly(3), 3, exactly(2)]))
-        assert pool.lost.tolist() == [False, True, True, False, False, False]
-        assert pool.arrays.level[[0, 3]].tolist() == [0, 2]
-        pool.reset(0, np.array([1, 2]), np.array([1, 2]), exactly(1))
-        assert not pool.lost.any()
-        assert pool.arrays.level[:4].tolist() == [0, 1, 1, 2]
+def test_a_level_that_does_not_exist_is_a_fault_of_its_lane(shared, workers):
+    pool = shared("marble-run", workers)
+    begin(pool, np.arange(LANES))
+    pool.reset(0, np.arange(4), np.arange(4), np.array([0, exactly(7), 7, exactly(2)]))
+    assert np.flatnonzero(pool.lost).tolist() == [1, 2]
+    assert pool.arrays.level[[0, 3]].tolist() == [0, 2]
+    pool.reset(0, np.array([1, 2]), np.array([1, 2]), exactly(1))
+    assert not pool.lost.any()
+    assert pool.arrays.level[:4].tolist() == [0, 1, 1, 2]
 
 
 def test_a_simulator_without_levels_says_nothing_about_them():
@@ -251,12 +273,13 @@ def test_a_simulator_without_levels_says_nothing_about_them():
         assert pool.arrays.kind.tolist() == [0, 0]
 
 
-def test_a_worker_that_is_replaced_does_not_change_what_other_lanes_want():
-    with open_pool("marble-run", 2, 8) as pool:
-        begin(pool, np.arange(8), exactly(3))
-        gone = pool._workers[0].process.pid
-        os.kill(gone, signal.SIGKILL)
-        assert have_ended([gone])
-        pool.reset(0, np.arange(6), np.arange(6), exactly(0))
-        assert pool.lost.tolist() == [True, True, True, False, False, False, True, False]
-        assert pool.arrays.level[3:6].tolist() == [0, 0, 0]
+def test_a_worker_that_is_replaced_does_not_change_what_other_lanes_want(shared):
+    pool = shared("marble-run", 2)
+    begin(pool, np.arange(LANES), exactly(3))
+    gone = pool._workers[0].process.pid
+    os.kill(gone, signal.SIGKILL)
+    assert have_ended([gone])
+    pool.reset(0, np.arange(20), np.arange(20), exactly(0))
+    first, second = [True] * 10 + [False] * 10, [True] * 5 + [False] * 5  # the two groups
+    assert pool.lost.tolist() == first + second
+    assert pool.arrays.level[10:20].tolist() == [0] * 10

@@ -2,8 +2,10 @@
 
 import json
 import shlex
+import shutil
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +27,8 @@ from save_rl.report.results import read_results, select, values
 from save_rl.training.settings import TrainSettings
 from tests.experiments.made_up import files, made_up_training
 
+# One worker runs them all, so that one reproduction is enough.
+pytestmark = pytest.mark.xdist_group("atari-experiment")
 COLUMNS = ["experiment", "agent", "seed", "game", "frames", "metric", "value"]
 CONDITIONS = {"experiment": "atari", "agent": SAVE, "seed": 1, "game": "alien"}
 
@@ -147,9 +151,8 @@ RUNS = [
 REWARD = {CONTROLLED: 100.0, SAVE: 250.0}
 
 
-@pytest.fixture
-def made_up(monkeypatch):
-    """Training that takes no time; returns what was asked for."""
+def make_up(monkeypatch):
+    """Put training aside; returns what was asked for."""
 
     def lines(chosen):
         for part in (1, 2, 4):
@@ -164,13 +167,30 @@ def made_up(monkeypatch):
     )
 
 
+@pytest.fixture
+def made_up(monkeypatch):
+    """Training that takes no time, and no figures; returns what was asked for."""
+    for name in ("change_figure", "game_curves"):
+        monkeypatch.setattr(f"save_rl.report.games.{name}", lambda *given, **more: None)
+    return make_up(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A reproduction, with its figures; tests that change it work on a copy."""
+    out = tmp_path_factory.mktemp("atari") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        asked = make_up(patch)
+        claims = reproduce(out)
+    return SimpleNamespace(out=out, claims=claims, asked=asked)
+
+
 def reproduce(out, resume=False, **changed):
     return run("smoke", SMALL | changed, out, resume, "save-rl …", "cpu", 0)
 
 
-def test_a_reproduction_leaves_everything_a_reader_needs(made_up, tmp_path):
-    out = tmp_path / "out"
-    claims = reproduce(out)
+def test_a_reproduction_leaves_everything_a_reader_needs(whole):
+    out, claims, made_up = whole.out, whole.claims, whole.asked
     assert made_up.trained == [(*asked, False) for asked in RUNS]
     assert {path.name for path in out.iterdir()} == {
         "experiment.json", "results.csv", "figure.png", "curves.png", "table.md", "table.csv",
@@ -199,21 +219,20 @@ def test_a_reproduction_leaves_everything_a_reader_needs(made_up, tmp_path):
     )
 
 
-def test_what_is_done_is_not_done_again(made_up, tmp_path):
-    out = tmp_path / "out"
-    reproduce(out)
-    before = files(out)
-    made_up.trained.clear()
+def test_what_is_done_is_not_done_again(monkeypatch, whole, tmp_path):
+    made_up, out = make_up(monkeypatch), tmp_path / "out"
+    shutil.copytree(whole.out, out)
+    for name in ("figure.png", "curves.png", "table.md", "table.csv", "claims.json"):
+        (out / name).unlink()
     reproduce(out, resume=True)
     assert made_up.trained == []
+    before = files(whole.out)
     for name in before.keys() - {"provenance.json"}:
         assert files(out)[name] == before[name]
 
 
-def test_a_stopped_reproduction_goes_on_where_it_was(made_up, tmp_path):
-    out, whole = tmp_path / "out", tmp_path / "whole"
-    reproduce(whole)
-    made_up.trained.clear()
+def test_a_stopped_reproduction_goes_on_where_it_was(made_up, whole, tmp_path):
+    out = tmp_path / "out"
     made_up.fail_after = 5
     with pytest.raises(KeyboardInterrupt):
         reproduce(out)
@@ -221,12 +240,13 @@ def test_a_stopped_reproduction_goes_on_where_it_was(made_up, tmp_path):
     made_up.trained.clear()
     reproduce(out, resume=True)
     assert made_up.trained == [(*asked, False) for asked in RUNS[5:]]
-    assert files(out)["results.csv"] == files(whole)["results.csv"]
+    assert files(out)["results.csv"] == files(whole.out)["results.csv"]
     with pytest.raises(InputError, match=r"was started with --frames 20000\.0, not 40000\.0"):
         reproduce(out, resume=True, frames=4e4)
 
 
-def test_with_one_agent_there_is_nothing_to_compare(made_up, tmp_path):
+def test_with_one_agent_there_is_nothing_to_compare(monkeypatch, tmp_path):
+    make_up(monkeypatch)
     claims = reproduce(tmp_path / "out", agents=(SAVE,), games=("asterix", "alien"), seeds=1)
     assert {claim.holds for claim in claims} == {None}
     assert (tmp_path / "out" / "figure.png").read_bytes().startswith(b"\x89PNG")

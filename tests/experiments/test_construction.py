@@ -27,6 +27,8 @@ from save_rl.players import make_player
 from save_rl.report.results import read_results, values
 from tests.experiments.made_up import files, made_up_training, write_tests
 
+# One worker runs them all, so that one reproduction is enough.
+pytestmark = pytest.mark.xdist_group("construction-experiment")
 COLUMNS = ["experiment", "agent", "seed", "task", "budget", "episodes", "metric", "value"]
 CONDITIONS = {"experiment": "construction", "agent": "save", "seed": 1, "task": "covering"}
 MAIN, ABLATIONS = STUDIES["construction"].scales, STUDIES["construction-ablations"].scales
@@ -210,9 +212,8 @@ def reward(agent, seed, budget):
     return REWARD[agent][budget > 0] + 0.1 * seed
 
 
-@pytest.fixture
-def made_up(monkeypatch):
-    """Training and tests that take no time; returns what was asked for."""
+def make_up(monkeypatch):
+    """Put training, tests and pictures aside; returns what was asked for."""
 
     def lines(chosen):
         searched = chosen.agent != "q-learning"
@@ -245,6 +246,24 @@ def made_up(monkeypatch):
     return asked
 
 
+@pytest.fixture
+def made_up(monkeypatch):
+    """Training and tests that take no time, and no figures; returns what was asked for."""
+    for name in ("budget_figure", "curve_panels"):
+        monkeypatch.setattr(f"save_rl.report.panels.{name}", lambda *given, **more: None)
+    return make_up(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A reproduction, with its figures; tests that change it work on a copy."""
+    out = tmp_path_factory.mktemp("construction") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        asked = make_up(patch)
+        claims = reproduce(out)
+    return SimpleNamespace(out=out, claims=claims, asked=asked)
+
+
 def reproduce(out, resume=False, **changed):
     return run("construction", "smoke", SMALL | changed, out, resume, "save-rl …", "cpu", 0)
 
@@ -257,9 +276,8 @@ RUNS = [
 ]
 
 
-def test_a_reproduction_leaves_everything_a_reader_needs(made_up, tmp_path):
-    out = tmp_path / "out"
-    claims = reproduce(out)
+def test_a_reproduction_leaves_everything_a_reader_needs(whole):
+    out, claims, made_up = whole.out, whole.claims, whole.asked
     assert [(*asked, False) for asked in RUNS] == made_up.trained
     assert made_up.tested == RUNS
     assert {path.name for path in out.iterdir()} == {
@@ -288,29 +306,26 @@ def test_a_reproduction_leaves_everything_a_reader_needs(made_up, tmp_path):
     assert json.loads((out / "provenance.json").read_text())["command"] == "save-rl …"
 
 
-def test_what_is_done_is_not_done_again(made_up, tmp_path):
-    out = tmp_path / "out"
-    reproduce(out)
-    before = files(out)
-    made_up.trained.clear()
-    made_up.tested.clear()
+def test_what_is_done_is_not_done_again(monkeypatch, whole, tmp_path):
+    made_up, out = make_up(monkeypatch), tmp_path / "out"
+    shutil.copytree(whole.out, out)
+    for name in ("figure.png", "curves.png", "claims.json"):
+        (out / name).unlink()
     reproduce(out, resume=True)
     assert (made_up.trained, made_up.tested) == ([], [])
     for name in ("results.csv", "figure.png", "curves.png", "claims.json"):
-        assert files(out)[name] == before[name]
+        assert files(out)[name] == files(whole.out)[name]
 
 
-def test_a_stopped_reproduction_goes_on_where_it_was(made_up, tmp_path):
-    out, whole = tmp_path / "out", tmp_path / "whole"
-    reproduce(whole)
-    made_up.trained.clear()
+def test_a_stopped_reproduction_goes_on_where_it_was(made_up, whole, tmp_path):
+    out = tmp_path / "out"
     made_up.fail_after = 5
     with pytest.raises(KeyboardInterrupt):
         reproduce(out)
     assert len({row["seed"] for row in read_results(out / "results.csv")}) == 2  # so far
     # A run that has begun, and one that somebody tested before it had ended.
     begun = out / "runs" / "covering" / "q-learning-1"
-    shutil.copytree(whole / "runs" / "covering" / "q-learning-1", begun)
+    shutil.copytree(whole.out / "runs" / "covering" / "q-learning-1", begun)
     header, first, *_ = (begun / "metrics.csv").read_text().splitlines(keepends=True)
     (begun / "metrics.csv").write_text(header + first)
     write_tests(begun / "evaluation.csv", {0: [9.0] * 4, 3: [9.0] * 4})
@@ -319,24 +334,20 @@ def test_a_stopped_reproduction_goes_on_where_it_was(made_up, tmp_path):
     reproduce(out, resume=True)
     assert made_up.trained == [(*asked, asked == ("covering", "q-learning", 1))
                                for asked in RUNS[5:]]  # fmt: skip
-    assert files(out)["results.csv"] == files(whole)["results.csv"]
+    assert files(out)["results.csv"] == files(whole.out)["results.csv"]
 
 
-def test_a_run_whose_tests_are_lost_is_tested_again(made_up, tmp_path):
+def test_a_run_whose_tests_are_lost_is_tested_again(made_up, whole, tmp_path):
     out = tmp_path / "out"
-    reproduce(out)
-    before = files(out)["results.csv"]
-    made_up.tested.clear()
+    shutil.copytree(whole.out, out)
     (out / "runs" / "covering" / "save-2" / "evaluation.csv").unlink()
     reproduce(out, resume=True)
     assert made_up.tested == [("covering", "save", 2)]
-    assert files(out)["results.csv"] == before
+    assert files(out)["results.csv"] == files(whole.out)["results.csv"]
 
 
-def test_other_axes_are_not_mixed_in(made_up, tmp_path):
-    out = tmp_path / "out"
-    reproduce(out)
-    before = files(out)
+def test_other_axes_are_not_mixed_in(whole, tmp_path):
+    out, before = whole.out, files(whole.out)
     with pytest.raises(InputError, match="was started with --episodes 40, not 41"):
         reproduce(out, resume=True, episodes=41)
     with pytest.raises(InputError, match="is not empty"):
@@ -373,8 +384,8 @@ def test_uct_is_left_out_where_nobody_learns_by_q_learning(made_up, tmp_path):
     assert json.loads((out / "experiment.json").read_text())["axes"]["uct_budget"] == 0
 
 
-def test_efficiency_compares_at_equal_interactions(made_up, tmp_path):
-    out = tmp_path / "out"
+def test_efficiency_compares_at_equal_interactions(monkeypatch, tmp_path):
+    made_up, out = make_up(monkeypatch), tmp_path / "out"
     changed = {"seeds": 3, "budgets": (0, 3)}
     name = "construction-efficiency"
     (claim,) = run(name, "smoke", changed, out, False, "save-rl …", "cpu", 0)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.envs.pool_simulators import have_ended, wait_until
 from tests.experiments import made_up_jobs
 from tests.experiments.made_up import files, open_run, write_line
 
+pytestmark = pytest.mark.xdist_group("jobs")  # some runs are made once for all of them
 NAMES = ("a", "b", "c", "d")
 
 
@@ -63,23 +65,36 @@ def run_made_up(out, jobs=2, workers=-1):
     return run_cells(cells(out), rows_of, out, Places("cpu", workers, jobs))
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of runs that nothing happened to; tests that change it work on a copy."""
+    out = tmp_path_factory.mktemp("jobs") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs_module, "_JOB", made_up_jobs.START)
+        rows = run_made_up(out)
+    assert read_results(out / "results.csv") == rows
+    return out
+
+
 def seen(out, name):
     return json.loads((out / name / "seen.json").read_text())
 
 
-def test_every_run_has_a_process_of_its_own_and_its_share_of_the_cores(said, plan, tmp_path):
-    run_made_up(tmp_path)
-    found = [seen(tmp_path, name) for name in NAMES]
+def test_every_run_has_a_process_of_its_own_and_its_share_of_the_cores(said, whole, tmp_path):
+    found = [seen(whole, name) for name in NAMES]
     assert len({here["pid"] for here in found} | {os.getpid()}) == 5
     assert not any(here["jax"] for here in found)  # of this process, which has it loaded
     assert {here["workers"] for here in found} == {max(1, usable_cores() // 2)}
+    assert not any(here["resume"] for here in found)
     assert [here["label"] for here in found] == [f"{n}/4 run {name}" for n, name in
                                                  enumerate(NAMES, 1)]  # fmt: skip
-    for name in NAMES:
-        (tmp_path / name / "evaluation.csv").unlink()
-    run_made_up(tmp_path, jobs=1000, workers=7)
-    assert {seen(tmp_path, name)["workers"] for name in NAMES} == {7}
-    assert {seen(tmp_path, name)["resume"] for name in NAMES} == {True}
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    for name in "bd":
+        (out / name / "evaluation.csv").unlink()
+    run_made_up(out, jobs=1000, workers=7)
+    again = [seen(out, name) for name in "bd"]
+    assert [(here["workers"], here["resume"]) for here in again] == [(7, True)] * 2
 
 
 @pytest.mark.slow
@@ -98,11 +113,11 @@ def test_so_many_run_at_a_time_and_rows_keep_their_order(said, plan, tmp_path):
     ]
 
 
-def test_what_is_done_is_not_done_again(said, plan, tmp_path):
-    rows = run_made_up(tmp_path)
-    said.clear()
+def test_what_is_done_is_not_done_again(said, plan, whole, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
     plan(a="fail", c="fail")
-    assert run_made_up(tmp_path) == rows
+    assert run_made_up(out) == read_results(whole / "results.csv")
     assert said == []
 
 
@@ -151,9 +166,7 @@ def test_a_run_that_is_limited_by_steps_is_over_after_them(tmp_path):
     assert read_cell(early) is not None  # its episodes were over before its steps
 
 
-def test_others_go_on_when_a_run_fails(said, plan, tmp_path):
-    whole = run_made_up(tmp_path / "whole")
-    said.clear()
+def test_others_go_on_when_a_run_fails(said, plan, whole, tmp_path):
     out = tmp_path / "out"
     plan(a="fail", b="die", c="refuse")
     with pytest.raises(RunError) as error:
@@ -170,11 +183,11 @@ def test_others_go_on_when_a_run_fails(said, plan, tmp_path):
     assert {row["agent"] for row in read_results(out / "results.csv")} == {"run d"}
     plan()
     said.clear()
-    assert run_made_up(out) == whole
+    assert run_made_up(out) == read_results(whole / "results.csv")
     assert [line for line in said if "begins" in line] == [
         f"{number}/4 run {name}: begins" for number, name in enumerate("abc", 1)
     ]
-    assert files(out)["results.csv"] == files(tmp_path / "whole")["results.csv"]
+    assert files(out)["results.csv"] == files(whole)["results.csv"]
     assert not list(out.rglob("*.tmp"))
 
 
@@ -219,7 +232,7 @@ def start_parent(out):
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
 )
 @pytest.mark.slow
-def test_a_stop_lets_runs_save_themselves(number, code, said, plan, tmp_path):
+def test_a_stop_lets_runs_save_themselves(number, code, said, plan, whole, tmp_path):
     out = tmp_path / "out"
     plan(a="stop", b="stop")
     parent, jobs = start_parent(out)
@@ -233,7 +246,7 @@ def test_a_stop_lets_runs_save_themselves(number, code, said, plan, tmp_path):
     assert "1/4 run a: stopped after" in lines
     assert "run c" not in lines
     plan()
-    assert run_made_up(out) == run_made_up(tmp_path / "whole")
+    assert run_made_up(out) == read_results(whole / "results.csv")
     assert [seen(out, name)["resume"] for name in NAMES] == [True, True, False, False]
 
 
@@ -288,7 +301,7 @@ def test_real_runs_are_the_same_with_two_jobs_that_were_stopped(tmp_path):
         return metrics.read_text().count("\n") if metrics.exists() else 0
 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
-        wait_until(lambda: max(map(lines, folders)) >= 2, 300)
+        wait_until(lambda: max(map(lines, folders)) >= 2)
         parent.terminate()
         assert f"save-rl: stopped; '{two}' is saved" in parent.communicate()[1]
     assert parent.returncode == 143

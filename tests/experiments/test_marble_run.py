@@ -1,6 +1,8 @@
 """`reproduce marble-run`: what runs are made, their rows, their pictures, and going on."""
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from save_rl.players import make_player
 from save_rl.report.results import read_results, select, values
 from tests.experiments.made_up import files, made_up_training, write_tests
 
+# One worker runs them all, so that one reproduction is enough.
+pytestmark = pytest.mark.xdist_group("marble-run-experiment")
 COLUMNS = [
     "experiment", "agent", "seed", "sticky_cost", "level", "budget", "episodes", "metric", "value",
 ]  # fmt: skip
@@ -114,9 +118,8 @@ def reward(agent, level, seed, budget):
     return REWARD[agent] - 0.1 * level + 0.01 * seed + (0.05 if budget else 0.0)
 
 
-@pytest.fixture
-def made_up(monkeypatch):
-    """Training, tests and pictures that take no time; returns what was asked for."""
+def make_up(monkeypatch):
+    """Put training, tests and pictures aside; returns what was asked for."""
 
     def lines(chosen):
         for level in range(FINAL[chosen.agent] + 1):
@@ -146,13 +149,30 @@ def made_up(monkeypatch):
     return asked
 
 
+@pytest.fixture
+def made_up(monkeypatch):
+    """Training, tests and pictures that take no time, and no figures; returns what was asked."""
+    for name in ("curve_panels", "level_figure", "progress_figure"):
+        monkeypatch.setattr(f"save_rl.report.panels.{name}", lambda *given, **more: None)
+    return make_up(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A reproduction, with its figures; tests that change it work on a copy."""
+    out = tmp_path_factory.mktemp("marble-run") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        asked = make_up(patch)
+        claims = reproduce(out)
+    return SimpleNamespace(out=out, claims=claims, asked=asked)
+
+
 def reproduce(out, resume=False, **changed):
     return run("smoke", SMALL | changed, out, resume, "save-rl …", "cpu", 0)
 
 
-def test_a_reproduction_leaves_everything_a_reader_needs(made_up, tmp_path):
-    out = tmp_path / "out"
-    claims = reproduce(out)
+def test_a_reproduction_leaves_everything_a_reader_needs(whole):
+    out, claims, made_up = whole.out, whole.claims, whole.asked
     assert made_up.trained == [(*asked, False) for asked in RUNS]
     assert made_up.tested == [
         (f"cost-{cost:g}", f"{agent}-{seed}", level)
@@ -182,33 +202,28 @@ def test_a_reproduction_leaves_everything_a_reader_needs(made_up, tmp_path):
     assert experiment["axes"]["costs"] == [0.0, 0.04]
 
 
-def test_what_is_done_is_not_done_again(made_up, tmp_path):
-    out = tmp_path / "out"
-    reproduce(out)
-    before = files(out)
-    made_up.trained.clear()
-    made_up.tested.clear()
+def test_what_is_done_is_not_done_again(monkeypatch, whole, tmp_path):
+    made_up, out = make_up(monkeypatch), tmp_path / "out"
+    shutil.copytree(whole.out, out)
+    for name in ("figure.png", "curves.png", "rewards.png", "claims.json"):
+        (out / name).unlink()
     reproduce(out, resume=True)
     assert (made_up.trained, made_up.tested) == ([], [])
     for name in ("results.csv", "figure.png", "curves.png", "rewards.png", "claims.json"):
-        assert files(out)[name] == before[name]
+        assert files(out)[name] == files(whole.out)[name]
 
 
-def test_a_level_whose_tests_are_lost_is_tested_again(made_up, tmp_path):
+def test_a_level_whose_tests_are_lost_is_tested_again(made_up, whole, tmp_path):
     out = tmp_path / "out"
-    reproduce(out)
-    before = files(out)["results.csv"]
-    made_up.tested.clear()
+    shutil.copytree(whole.out, out)
     (out / "runs" / "cost-0.04" / "save-2" / "evaluation-level-3.csv").unlink()
     reproduce(out, resume=True)
     assert made_up.tested == [("cost-0.04", "save-2", 3)]
-    assert files(out)["results.csv"] == before
+    assert files(out)["results.csv"] == files(whole.out)["results.csv"]
 
 
-def test_a_stopped_reproduction_goes_on_where_it_was(made_up, tmp_path):
-    out, whole = tmp_path / "out", tmp_path / "whole"
-    reproduce(whole)
-    made_up.trained.clear()
+def test_a_stopped_reproduction_goes_on_where_it_was(made_up, whole, tmp_path):
+    out = tmp_path / "out"
     made_up.fail_after = 5
     with pytest.raises(KeyboardInterrupt):
         reproduce(out)
@@ -216,7 +231,7 @@ def test_a_stopped_reproduction_goes_on_where_it_was(made_up, tmp_path):
     made_up.trained.clear()
     reproduce(out, resume=True)
     assert made_up.trained == [(*asked, False) for asked in RUNS[5:]]
-    assert files(out)["results.csv"] == files(whole)["results.csv"]
+    assert files(out)["results.csv"] == files(whole.out)["results.csv"]
     with pytest.raises(InputError, match=r"was started with --costs \[0.0, 0.04\], not"):
         reproduce(out, resume=True, costs=(0.0,))
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 from dataclasses import replace
 
@@ -27,11 +28,19 @@ OPTIONS = "--reward dense --terminal 50 --budgets 2 5 --agents save uct --seeds 
 COLUMNS = ["experiment", "agent", "seed", "reward", "terminal", "budget", "metric", "value"]
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    out = tmp_path_factory.mktemp("tabular") / "out"
+    run("smoke", AXES, out, False, "save-rl reproduce …")
+    return out
+
+
 @pytest.fixture
-def finished(tmp_path):
-    """A finished experiment."""
-    run("smoke", AXES, tmp_path, False, "save-rl reproduce …")
-    return tmp_path
+def finished(once, tmp_path):
+    """A finished experiment, of each test its own copy."""
+    out = tmp_path / "finished"
+    shutil.copytree(once, out)
+    return out
 
 
 def read(folder):

@@ -70,7 +70,7 @@ def histories(draw, lanes):
 
 @sizes
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_it_holds_the_newest_transitions_and_their_returns(lanes, capacity, data):
     rewards, moved, over = data.draw(histories(lanes))
     ring = host_replay.empty(transitions(0, lanes, rewards[0]), capacity)

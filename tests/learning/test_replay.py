@@ -106,6 +106,7 @@ def test_returns_are_those_of_the_episodes(lanes, capacity, data):
     rewards, over = data.draw(histories(lanes))
     for step, ring in filled(lanes, capacity, rewards, over):
         drawn, returns, finished = sample(ring, jax.random.key(step), step, capacity, (20,))
+        returns, finished = np.asarray(returns), np.asarray(finished)
         for i, number in enumerate(np.asarray(drawn.action)):
             t, lane = divmod(int(number), lanes)
             total, ended = discounted_return(rewards, over, t, lane, step)

@@ -149,7 +149,7 @@ def test_sequences_are_drawn_with_their_priority_to_the_power_of_0_9():
     priorities = [changed.get(serial, 1.0 + serial) for serial in range(5, 13)]
     share = np.array(priorities) ** 0.9
     share /= share.sum()
-    rng, draws = np.random.default_rng(0), 1500
+    rng, draws = np.random.default_rng(0), 600
     counts = np.zeros(8)
     for _ in range(draws):
         sample = ring.sample(rng)

@@ -1,6 +1,6 @@
 """Figures with a panel per task are valid, repeatable, and show every number they are given."""
 
-from functools import partial
+from functools import cache, partial
 
 import pytest
 
@@ -12,6 +12,7 @@ from save_rl.report.panels import (
     progress_figure,
 )
 
+pytestmark = pytest.mark.xdist_group("panels")  # each figure is drawn once for all of them
 PUBLISHED = {"covering": {"save": 1.7, "q-learning": 1.2}, "connecting": {"puct": 9.0}}
 
 
@@ -27,7 +28,7 @@ TESTS = [
     for task in ("covering", "connecting")
     for budget in (0, 10, 50)
 ]
-UCT = [row("uct", seed, 0.3, budget=1000) for seed in range(3)]
+UCT = [row("uct", seed, seed / 10, budget=1000) for seed in range(3)]
 CURVES = [
     row(agent, seed, episodes / 100, task, episodes=episodes, metric="train_reward")
     for agent in ("save", "my-own")
@@ -59,7 +60,6 @@ MARBLE = [
 curves = partial(curve_panels, metric="train_reward", y_label="Reward")
 FIGURES = {
     "budgets": partial(budget_figure, TESTS),
-    "published": partial(budget_figure, TESTS, published=PUBLISHED),
     "uct": partial(budget_figure, TESTS + UCT, published=PUBLISHED),
     "one number": partial(budget_figure, TESTS[:1]),
     "no tests": partial(budget_figure, CURVES, published=PUBLISHED),
@@ -79,16 +79,29 @@ FIGURES = {
 }
 
 
+AGAIN = ("uct", "over steps", "levels", "progress")  # each way to draw once
+
+
 def picture(draw, folder):
     draw(folder / "figure.png")
     return (folder / "figure.png").read_bytes()
 
 
-@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
-def test_a_figure_is_a_png_and_the_same_bytes_when_drawn_again(draw, tmp_path):
-    first = picture(draw, tmp_path)
-    assert first.startswith(b"\x89PNG\r\n\x1a\n")
-    assert first == picture(draw, tmp_path)
+@pytest.fixture(scope="module")
+def before(tmp_path_factory):
+    """The figures, by their names; each is drawn when it is first asked for."""
+    folder = tmp_path_factory.mktemp("panels")
+    return cache(lambda name: picture(FIGURES[name], folder))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_a_png(name, before):
+    assert before(name).startswith(b"\x89PNG\r\n\x1a\n")
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_figure_has_the_same_bytes_when_drawn_again(name, before, tmp_path):
+    assert picture(FIGURES[name], tmp_path) == before(name)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +113,12 @@ def test_a_figure_is_a_png_and_the_same_bytes_when_drawn_again(draw, tmp_path):
     ],
     ids=str,
 )
-def test_every_number_changes_the_figure(change, tmp_path):
-    rows = TESTS + [row("uct", seed, seed / 10, budget=1000) for seed in range(3)]
-    before = picture(partial(budget_figure, rows), tmp_path)
+def test_every_number_changes_the_figure(change, before, tmp_path):
+    rows = TESTS + UCT
     moved = [r | {"value": 1.9} if change.items() <= r.items() else r for r in rows]
     assert moved != rows
-    assert picture(partial(budget_figure, moved), tmp_path) != before
+    drawn = picture(partial(budget_figure, moved, published=PUBLISHED), tmp_path)
+    assert drawn != before("uct")
 
 
 def test_published_numbers_of_other_agents_and_tasks_are_left_out(tmp_path):
@@ -117,22 +130,21 @@ def test_published_numbers_of_other_agents_and_tasks_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("draw", "metric"), [(level_figure, "test_reward"), (progress_figure, "episodes_to_level")]
+    ("name", "metric"), [("levels", "test_reward"), ("progress", "episodes_to_level")]
 )
 @pytest.mark.parametrize("cost", [0.0, 0.04])
-def test_every_number_changes_the_figures_of_marble_run(draw, metric, cost, tmp_path):
-    before = picture(partial(draw, MARBLE), tmp_path)
+def test_every_number_changes_the_figures_of_marble_run(name, metric, cost, before, tmp_path):
     change = {"agent": "q-learning", "seed": 2, "sticky_cost": cost, "level": 2, "metric": metric}
     moved = [
         r | {"value": 0.99 * r["value"] + 1} if change.items() <= r.items() else r for r in MARBLE
     ]
     assert moved != MARBLE
-    assert picture(partial(draw, moved), tmp_path) != before
+    assert picture(partial(FIGURES[name].func, moved), tmp_path) != before(name)
 
 
-def test_the_axis_of_a_curve_can_be_another(tmp_path):
-    steps = partial(curves, OVER_STEPS, over="interactions")
-    assert picture(steps, tmp_path) != picture(partial(curves, OVER_STEPS), tmp_path)
+def test_the_axis_of_a_curve_can_be_another(before, tmp_path):
+    steps = partial(curves, OVER_STEPS, x_label="Steps")
+    assert picture(steps, tmp_path) != before("over steps")
 
 
 def test_a_median_ends_where_half_of_the_seeds_do():

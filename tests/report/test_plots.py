@@ -56,19 +56,20 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES)
-def test_a_figure_is_a_png_and_the_same_bytes_when_drawn_again(draw, tmp_path):
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_a_png(name, tmp_path):
     from matplotlib.image import imread
 
-    for name in ("a.png", "b.png"):
-        draw(tmp_path / name)
+    FIGURES[name](tmp_path / "a.png")
     first = (tmp_path / "a.png").read_bytes()
     assert first.startswith(b"\x89PNG\r\n\x1a\n")
-    assert first == (tmp_path / "b.png").read_bytes()
     pixels = imread(tmp_path / "a.png")
     assert pixels.shape[0] > 300
     assert 675 <= pixels.shape[1] <= 1350
     assert pixels[..., :3].std() > 0
+    if name in ("tabular", "curves", "lines"):  # each way to draw once
+        FIGURES[name](tmp_path / "b.png")
+        assert first == (tmp_path / "b.png").read_bytes()
 
 
 def test_a_figure_that_cannot_be_written_leaves_nothing_behind(tmp_path):

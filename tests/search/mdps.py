@@ -12,6 +12,8 @@ from save_rl.search.rules import Rule
 from tests.search.reference import Mdp
 
 ACTIONS, STATES = 30, 12
+# What the device is asked for: it has a program for each of them, and tests share these.
+DEVICE_BUDGETS = (4, 10)
 
 
 @st.composite
@@ -109,6 +111,7 @@ def _device_search(tables, prior, value, roots, rule, budget, c, discount, seeds
         discount=discount,
         seeds=seeds,
         key=jax.random.PRNGKey(0),
+        return_tree=True,
     )
 
 

@@ -1,12 +1,10 @@
 """Pictures of trees show every node once, with its numbers, where it can be read."""
 
-import functools
 import itertools
 import os
 import unicodedata
 import xml.etree.ElementTree as ET
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from save_rl.errors import InputError
-from save_rl.search import device, host, rules
+from save_rl.search import host, rules
 from save_rl.search.draw import root_table, save_tree, tree_svg
 from save_rl.search.rules import TIE_TOLERANCE, Rule
 from save_rl.types import SearchResult
@@ -224,35 +222,18 @@ def test_untried_actions_of_the_root_are_counted(rule, data, budget):
     assert lines == [expected]
 
 
-@functools.partial(jax.jit, static_argnames="rule")
-def _device_search(tables, prior, value, rule, seeds):
-    return device.search(
-        mdps.TableEnv(tables),
-        jnp.array([1, 0]),
-        lambda states, key: (prior[states], value[states]),
-        rule=rule,
-        budget=20,
-        c=0.3,
-        discount=0.9,
-        seeds=seeds,
-        key=jax.random.PRNGKey(0),
-        return_tree=True,
-    )
-
-
+@pytest.mark.xdist_group("device_search")
 @each_rule
 @given(data=st.data(), seed=SEEDS)
 @settings(max_examples=15)
 def test_both_back_ends_draw_the_same_tree(rule, data, seed):
     mdp = data.draw(mdps.mdps(rule))
     outcome = reference.search(
-        mdp, 0, rule.name.lower(), 20, 0.3, 0.9, mdps.prefer(seed), TIE_TOLERANCE
+        mdp, 0, rule.name.lower(), 10, 0.3, 0.9, mdps.prefer(seed), TIE_TOLERANCE
     )
     assume(not outcome.ambiguous)
-    prior, value = (jnp.asarray(x, jnp.float32) for x in mdps.priors(mdp, rule))
-    seeds = jnp.array([seed, seed], jnp.uint32)
-    on_device = _device_search(Mdp(*map(jnp.asarray, mdp)), prior, value, rule, seeds)
-    on_host, _ = host_search(mdp, rule, 20, seed=seed)
+    on_device = mdps.device_search(mdp, np.array([1, 0]), rule, 10, 0.3, 0.9, [seed, seed])
+    on_host, _ = host_search(mdp, rule, 10, seed=seed)
     one, other = (
         drawn_nodes(tree_svg(result.tree, 1, rule=rule)) for result in (on_device, on_host)
     )

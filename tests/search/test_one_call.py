@@ -17,17 +17,32 @@ def dense():
     return save_rl.make("tightrope", seed=1, reward="dense", terminal=50)
 
 
-def test_save_starts_from_the_q_function_and_keeps_it_where_nothing_was_tried(dense):
+@pytest.fixture(scope="module")
+def save_search(dense):
+    """A search from a linear Q-function, compiled once."""
+
+    @jax.jit
+    def run(q, seed):
+        return save_rl.search.save(dense, STATES, lambda seen: seen @ q, budget=BUDGET, seed=seed)
+
+    return run
+
+
+def test_save_starts_from_the_q_function_and_keeps_it_where_nothing_was_tried(dense, save_search):
     q = jax.random.normal(jax.random.PRNGKey(0), (dense.observations.shape[1], 100))
-    result = save_rl.search.save(dense, STATES, lambda seen: seen @ q, budget=BUDGET)
+    result = save_search(q, 0)
     prior = np.asarray(dense.observations[np.asarray(STATES.position)] @ q)
     assert np.asarray(result.visits).sum(1).tolist() == [BUDGET] * LANES
+    assert result.tree is None
     untried = ~np.asarray(result.explored)
     np.testing.assert_allclose(np.asarray(result.q_values)[untried], prior[untried], rtol=1e-5)
 
 
 def test_uct_values_what_it_tried_by_what_happened(dense):
-    """On the last step a safe action pays 0.1 and ends, a fatal one pays 0: no guess is left."""
+    """Not compiled as a whole, which the other searches here are.
+
+    On the last step a safe action pays 0.1 and ends, a fatal one pays 0: no guess is left.
+    """
     result = save_rl.search.uct(dense, STATES, budget=BUDGET, c=0.1)
     lane, position = 2, 9
     explored = np.flatnonzero(result.explored[lane])
@@ -43,19 +58,21 @@ def test_puct_follows_its_policy_and_noise_disturbs_it(dense):
     def policy_value(seen):
         return jnp.tile(logits, (seen.shape[0], 1)), jnp.zeros(seen.shape[0])
 
-    quiet = save_rl.search.puct(dense, STATES, policy_value, budget=BUDGET)
+    @jax.jit
+    def with_and_without_noise():
+        return [
+            save_rl.search.puct(dense, STATES, policy_value, budget=BUDGET, noise=noise)
+            for noise in (0.0, 1.0)
+        ]
+
+    quiet, noisy = with_and_without_noise()
     # The very first simulation has no counts to go by and is random; the others are not.
     assert (np.asarray(quiet.visits)[:, favourite] >= BUDGET - 1).all()
-    noisy = save_rl.search.puct(dense, STATES, policy_value, budget=BUDGET, noise=1.0)
     assert (np.asarray(noisy.visits)[:, favourite] < BUDGET - 1).any()
 
 
-def test_the_same_seed_gives_the_same_search_and_another_one_another(dense):
-    def zero(seen):
-        return jnp.zeros((seen.shape[0], 100))
-
-    first, again, other = (
-        save_rl.search.save(dense, STATES, zero, budget=BUDGET, seed=seed) for seed in (0, 0, 1)
-    )
+def test_the_same_seed_gives_the_same_search_and_another_one_another(dense, save_search):
+    zero = jnp.zeros((dense.observations.shape[1], 100))
+    first, again, other = (save_search(zero, seed) for seed in (0, 0, 1))
     assert np.array_equal(first.visits, again.visits)
     assert not np.array_equal(first.visits, other.visits)

@@ -1,19 +1,18 @@
 """What holds for every search, whatever the rule, the back end and the MDP."""
 
-import functools
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from save_rl.search import device, host
+from save_rl.search import host
 from save_rl.search.rules import Rule
 from tests.search import mdps
 from tests.search.reference import Mdp
+
+# One worker of xdist runs all that searches here on the device: programs are compiled once.
+pytestmark = pytest.mark.xdist_group("device_search")
 
 ROOTS = np.array([1, 0])
 BACK_ENDS = {
@@ -21,7 +20,7 @@ BACK_ENDS = {
     "device": mdps.device_search,
 }
 CONSTANTS = {
-    "budget": st.sampled_from([1, 10]),
+    "budget": st.sampled_from(mdps.DEVICE_BUDGETS),
     "c": st.sampled_from([0.0, 0.1, 2.0]),
     "discount": st.sampled_from([0.5, 1.0]),
     "seed": st.integers(0, 2**32 - 1),
@@ -202,29 +201,12 @@ def test_the_tree_of_the_host_tells_the_same_story(rule, data, budget, seed):
     assert host.search(prior[:1], step, **arguments).tree is None
 
 
-@functools.partial(jax.jit, static_argnames="rule")
-def _device_tree(tables, prior, value, rule, seeds):
-    return device.search(
-        mdps.TableEnv(tables),
-        jnp.zeros(2, jnp.int32),
-        lambda states, key: (prior[states], value[states]),
-        rule=rule,
-        budget=10,
-        c=2.0,
-        discount=0.99,
-        seeds=seeds,
-        key=jax.random.PRNGKey(0),
-        return_tree=True,
-    )
-
-
 @given(data=st.data(), seed=st.integers(0, 2**31))
 @settings(max_examples=25)
 def test_the_tree_of_the_device_tells_the_same_story(data, seed):
     mdp = data.draw(mdps.mdps(Rule.SAVE))
-    prior, value = (jnp.asarray(x, jnp.float32) for x in mdps.priors(mdp, Rule.SAVE))
-    seeds = jnp.array([seed, seed + 1], jnp.uint32)
-    result = _device_tree(Mdp(*map(jnp.asarray, mdp)), prior, value, Rule.SAVE, seeds)
+    seeds = [seed, seed + 1]
+    result = mdps.device_search(mdp, np.zeros(2, int), Rule.SAVE, 10, 2.0, 0.99, seeds)
     tree = result.tree
     for lane in (0, 1):
         # mctx counts the evaluation of a node as its first visit.

@@ -30,15 +30,19 @@ def _choices(agent, result, epsilon, keys, test):
     return jax.vmap(lambda key: choose_action(agent, result, epsilon, key))(keys)
 
 
+@functools.cache
+def keys():
+    return jax.random.split(jax.random.key(0), DRAWS)
+
+
 def choices(name, q, visits, epsilon=None):
     """Final actions over many keys; `epsilon` None is a test."""
     room = (0, ACTIONS - len(q))
     visits = jnp.pad(jnp.asarray(visits, jnp.int32), room)
     q = jnp.pad(jnp.asarray(q, jnp.float32), room, constant_values=MASKED)
-    keys = jax.random.split(jax.random.key(0), DRAWS)
     at = jnp.float32(0.0 if epsilon is None else epsilon)
     result = SearchResult(q, visits, visits > 0)
-    return np.asarray(_choices(get_agent(name), result, at, keys, epsilon is None))
+    return np.asarray(_choices(get_agent(name), result, at, keys(), epsilon is None))
 
 
 def is_drawn_from(actions, weights):
@@ -72,7 +76,10 @@ def searches(draw, least=0):
 @pytest.mark.parametrize(
     "name", ["save", "puct", "uct-threshold", "save-ucb", "save-softmax", "save-counts"]
 )
-@pytest.mark.parametrize("epsilon", [None, 0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "epsilon",
+    [None, 0.5, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.0, 1.0))],
+)  # half of the actions are random: of thousands of draws, many are of either kind
 @given(search=searches(least=1))  # agents that sample visits need some
 @settings(max_examples=15)
 def test_masked_actions_are_never_chosen(name, epsilon, search):
@@ -258,8 +265,15 @@ def expected_returns(chain, allowed, discount):
     return np.linalg.solve(np.eye(4) - discount * step, paid)
 
 
-@pytest.mark.parametrize("discount", [1.0, 0.7])
-@pytest.mark.parametrize("which", CHAINS)
+@pytest.mark.parametrize(
+    ("which", "discount"),
+    [
+        ("everything allowed", 1.0),
+        ("some masked", 0.7),
+        pytest.param("everything allowed", 0.7, marks=pytest.mark.slow),
+        pytest.param("some masked", 1.0, marks=pytest.mark.slow),
+    ],
+)
 def test_rollouts_are_worth_what_a_random_policy_earns(which, discount):
     chain, allowed = CHAINS[which]
     lanes = 8000
@@ -281,13 +295,11 @@ def test_a_rollout_without_an_end_is_cut():
 
 @pytest.mark.parametrize("mask", [[1, 0, 1, 1, 0], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1]])
 def test_random_actions_are_uniform_over_the_mask(mask):
-    keys = jax.random.split(jax.random.key(3), DRAWS)
-    actions = jax.vmap(lambda key: random_action(key, jnp.array(mask, bool), 5))(keys)
+    actions = jax.vmap(lambda key: random_action(key, jnp.array(mask, bool), 5))(keys())
     assert is_drawn_from(np.asarray(actions), mask)
 
 
 def test_an_environment_without_masks_allows_everything():
     assert masks(Chain(AFTER, REWARD), jnp.arange(4)).shape == (4, 0)
-    keys = jax.random.split(jax.random.key(3), DRAWS)
-    actions = jax.vmap(lambda key: random_action(key, jnp.zeros(0, bool), 5))(keys)
+    actions = jax.vmap(lambda key: random_action(key, jnp.zeros(0, bool), 5))(keys())
     assert is_drawn_from(np.asarray(actions), [1] * 5)

@@ -255,6 +255,25 @@ def test_actors_that_die_one_after_the_other_end_the_run(make_here):
     assert program.crew.deaths == 8
 
 
+def test_ray_says_of_a_killed_actor_what_its_stand_in_says(joined):
+    class Sleeper:  # sent by value: its process imports nothing of ours
+        def process(self):
+            return os.getpid()
+
+        def sleep(self):
+            time.sleep(LIMIT)
+
+    handle = ray.remote(num_cpus=0)(Sleeper).remote()
+    process = ray.get(handle.process.remote())
+    owed = handle.sleep.remote()
+    os.kill(process, signal.SIGKILL)
+    ready, _ = ray.wait([owed], num_returns=1, timeout=LIMIT)
+    assert ready == [owed]
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(owed)
+
+
+@pytest.mark.slow  # above, with a stand-in for Ray: every step counts once, whoever dies
 def test_an_actor_that_is_killed_is_replaced(make, monkeypatch):
     monkeypatch.setattr(crew, "_SILENCE", np.inf)  # a busy machine may take long to start one
     said = []

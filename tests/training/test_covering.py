@@ -23,10 +23,8 @@ def random_returns(env, episodes):
 def test_a_few_steps_on_covering_are_trained_and_tested(tmp_path):
     out, few = tmp_path / "run", LEVEL_0 | {"steps": 24, "lanes": 8, "min_replay": 8, "chunk": 3}
     run = save_rl.train(**few, out=out, progress=False, workers=0)
-    assert (run.metrics[-1]["env_steps"], run.metrics[-1]["updates"]) == (
-        24,
-        4,
-    )  # none in the first
+    last = run.metrics[-1]
+    assert (last["env_steps"], last["updates"]) == (24, 4)  # none in the first
     assert run.metrics[-1]["level"] == 0
     assert run.metrics[-1]["loss_q"] > 0
     (tested,) = save_rl.evaluate(out, (2,), 2, workers=0)

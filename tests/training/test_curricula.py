@@ -25,8 +25,9 @@ from tests.training.levels import Stairs
 LANES = 8
 STAIRS = "tests.training.levels:Stairs"
 
-# The run of the fixture `adaptive` is made in one worker.
+# What a fixture made is used in the worker that made it.
 ADAPTIVE = pytest.mark.xdist_group("adaptive")
+REPLAYED = pytest.mark.xdist_group("curricula-replayed")
 
 
 def settings(agent="q-learning", **options):
@@ -222,13 +223,19 @@ def test_uct_searches_over_the_network_of_a_run(adaptive):
     assert tested.returns.mean() > 0.7
 
 
-def test_updates_do_not_depend_on_the_pieces_they_are_made_in():
+@pytest.fixture(scope="module")
+def replayed():
+    """A program, a state with something in its replay, and what four updates draw from it."""
     program = Program(settings("save", lanes=16, min_replay=16), [Stairs()])
     _, (state,) = walk(program, 6)
-    rng = np.random.default_rng(0)
-    slots = host_replay.draw(state.replay, rng, (4, 16))
+    return program, state, host_replay.draw(state.replay, np.random.default_rng(0), (4, 16))
+
+
+@REPLAYED
+def test_updates_do_not_depend_on_the_pieces_they_are_made_in(replayed):
+    program, state, slots = replayed
     learners = []
-    for pieces in (1, 2, 4):
+    for pieces in (1, 2):
         updates = Updates(program.learning, 0, pieces, {})
         updates.begin(state.learner, state.replay, slots, state.episodes)
         updates.go_on()
@@ -238,9 +245,8 @@ def test_updates_do_not_depend_on_the_pieces_they_are_made_in():
         if pieces == 1:
             losses = total
         np.testing.assert_allclose(total, losses, rtol=1e-4)
-    for learner in learners[1:]:
-        for a, b in zip(jax.tree.leaves(learners[0]), jax.tree.leaves(learner), strict=True):
-            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
+    for a, b in zip(*map(jax.tree.leaves, learners), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
     before, after = jax.tree.leaves(state.learner.params), jax.tree.leaves(learners[0].params)
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -263,10 +269,9 @@ def test_a_program_for_a_gpu_does_the_same():
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-3, atol=1e-4)
 
 
-def test_what_fails_while_updates_are_handed_over_is_not_lost(monkeypatch):
-    program = Program(settings("save", lanes=16, min_replay=16), [Stairs()])
-    _, (state,) = walk(program, 6)
-    slots = host_replay.draw(state.replay, np.random.default_rng(0), (4, 16))
+@REPLAYED
+def test_what_fails_while_updates_are_handed_over_is_not_lost(replayed, monkeypatch):
+    program, state, slots = replayed
     updates = Updates(program.learning, 0, 4, {})
     updates.begin(state.learner, state.replay, slots, state.episodes)
 

@@ -1,5 +1,6 @@
 """The jitted program on mazes of six states: what it counts, stores, learns and leaves alone."""
 
+import functools
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,7 +12,8 @@ import pytest
 
 from save_rl.agents import AGENTS
 from save_rl.learning import replay
-from save_rl.training.device import Program
+from save_rl.training import checkpoint
+from save_rl.training.device import Program, stack_envs
 from save_rl.training.settings import TrainSettings
 
 STATES, ACTIONS, FEATURES, LANES = 6, 5, 4, 4
@@ -20,8 +22,9 @@ GAMMA = 0.9
 FORTUNE = 1000.0  # what a masked action would pay
 
 # What a fixture compiled is used in the worker that compiled it.
-WALKED = pytest.mark.xdist_group("device-walked")
-SAVE_BY_SIX = pytest.mark.xdist_group("device-save-by-six")
+BY_FIVE = pytest.mark.xdist_group("device-by-five")
+ONE_BY_ONE = pytest.mark.xdist_group("device-one-by-one")
+MASKED = pytest.mark.xdist_group("device-masked")
 
 
 class Place(NamedTuple):
@@ -90,13 +93,13 @@ def copy(state):
     return jax.tree.map(lambda x: np.array(x), state)
 
 
-def history(program, chunks, episodes=FOREVER):
+def history(program, envs, chunks, episodes=FOREVER):
     """The state at the beginning and after each chunk."""
-    state = program.initial(program.env_arrays, np.array(program.settings.seeds))
+    arrays, _ = stack_envs(envs)
+    state = program.initial(arrays, np.array(program.settings.seeds))
     states = [copy(state)]
     for chunk in range(chunks):
-        step = chunk * program.settings.chunk
-        state = program.chunk(program.env_arrays, state, step, episodes)
+        state = program.chunk(arrays, state, chunk * program.settings.chunk, episodes)
         states.append(copy(state))
     return states
 
@@ -120,14 +123,19 @@ def is_same(one, other):
 
 
 @pytest.fixture(scope="module")
-def walked():
-    """Three chunks of five lock-steps without time limits, all of them still in replay."""
+def by_five():
+    """Chunks of five lock-steps."""
+    return program("q-learning", [maze(0)], chunk=5, min_replay=12)
+
+
+@pytest.fixture(scope="module")
+def walked(by_five):
+    """Three chunks without time limits, all of them still in replay."""
     env = maze(0)
-    made = program("q-learning", [env], chunk=5, min_replay=12)
-    return env, made.settings, of_seed(history(made, 3)[-1], 0)
+    return env, by_five.settings, of_seed(history(by_five, [env], 3)[-1], 0)
 
 
-@WALKED
+@BY_FIVE
 def test_steps_updates_and_the_replay_ratio_add_up(walked):
     _, settings, state = walked
     assert state.steps == state.stats.steps == 15
@@ -138,7 +146,7 @@ def test_steps_updates_and_the_replay_ratio_add_up(walked):
     assert settings.updates_per_step * settings.batch == settings.replay_ratio * LANES
 
 
-@WALKED
+@BY_FIVE
 def test_episodes_and_their_returns_add_up(walked):
     _, _, state = walked
     rewards, over = state.replay.data.reward[:15], state.replay.data.discount[:15] == 0
@@ -172,7 +180,7 @@ def check_transitions(env, data, over):
     return state
 
 
-@WALKED
+@BY_FIVE
 def test_stored_transitions_are_those_of_the_environment(walked):
     env, _, state = walked
     data = jax.tree.map(lambda x: x[:15], state.replay.data)
@@ -180,20 +188,28 @@ def test_stored_transitions_are_those_of_the_environment(walked):
     assert len(np.unique(data.action)) == ACTIONS  # ε is near 1
 
 
-def test_a_time_limit_ends_an_episode_but_not_the_bootstrap():
+@BY_FIVE
+def test_a_time_limit_ends_an_episode_but_not_the_bootstrap(by_five):
     env = maze(1, ends=0.0, limit=3)
-    state = of_seed(history(program("q-learning", [env], chunk=7), 1)[-1], 0)
-    assert state.episodes == LANES * 2  # of 3 steps each in 7 lock-steps
+    state = of_seed(history(by_five, [env], 2)[-1], 0)
+    assert state.episodes == LANES * 3  # of 3 steps each in 10 lock-steps
     np.testing.assert_array_equal(state.episode_step, np.ones(LANES))
-    data = jax.tree.map(lambda x: x[:7], state.replay.data)
+    data = jax.tree.map(lambda x: x[:10], state.replay.data)
     assert np.all(data.discount > 0)
-    over = np.zeros((7, LANES), bool)
-    over[[2, 5]] = True
+    over = np.zeros((10, LANES), bool)
+    over[[2, 5, 8]] = True
     check_transitions(env, data, over)
 
 
-def test_nothing_is_learned_before_there_is_enough_to_replay():
-    states = history(program("q-learning", [maze(0)], min_replay=13, target_period=1), 6)
+@pytest.fixture(scope="module")
+def one_by_one():
+    """Two seeds that learn from their fourth lock-step on, with 16 transitions."""
+    return program("q-learning", [maze(0), maze(1)], min_replay=13, target_period=3)
+
+
+@ONE_BY_ONE
+def test_nothing_is_learned_before_there_is_enough_to_replay(one_by_one):
+    states = [of_seed(state, 0) for state in history(one_by_one, [maze(0), maze(1)], 6)]
     for before, after in pairwise(states[:4]):  # 4, 8 and 12 transitions
         assert is_same(before.learner, after.learner)
         assert after.updates == after.stats.updates == after.stats.loss_q == 0
@@ -203,39 +219,36 @@ def test_nothing_is_learned_before_there_is_enough_to_replay():
         assert after.stats.loss_q > before.stats.loss_q
 
 
-@pytest.mark.parametrize(
-    ("period", "copies"),
-    [
-        # Two updates per lock-step: 2, 4, 6, 8, 10, 12, 14, 16.
-        (3, [False, True, True, False, True, True, False, True]),  # crossed: 3, 6, 9, 12, 15
-        (8, [False, False, False, True, False, False, False, True]),
-    ],
-)
-def test_the_target_network_is_copied_whenever_its_period_is_over(period, copies):
-    states = history(program("q-learning", [maze(0)], target_period=period), 8)
-    for (before, after), copied in zip(pairwise(states), copies, strict=True):
+@ONE_BY_ONE
+def test_the_target_network_is_copied_whenever_its_period_is_over(one_by_one):
+    states = [of_seed(state, 0) for state in history(one_by_one, [maze(0), maze(1)], 11)]
+    # Two updates per lock-step, counted from the first: 2, 4, 6, ... 16 cross 3, 6, 9, 12, 15.
+    copies = [False, True, True, False, True, True, False, True]
+    for (before, after), copied in zip(pairwise(states[3:]), copies, strict=True):
         assert not is_same(after.learner.params, before.learner.params)
         expected = after.learner.params if copied else before.learner.target
         assert is_same(after.learner.target, expected)
 
 
-def test_a_seed_that_had_its_episodes_rests_while_others_go_on():
+@ONE_BY_ONE
+def test_a_seed_that_had_its_episodes_rests_while_others_go_on(one_by_one):
     envs = [maze(0, ends=1.0), maze(1, ends=0.0, limit=5)]
-    states = history(program("q-learning", envs), 8, episodes=8)
-    # The first has 4 episodes per lock-step and is done after two; the other has 4 after five.
-    assert [int(state.episodes[0]) for state in states] == [0, 4, 8, 8, 8, 8, 8, 8, 8]
-    for before, after in pairwise(states[2:]):
+    states = history(one_by_one, envs, 9, episodes=16)
+    # The first has 4 episodes per lock-step and is done after four; the other has 4 after five.
+    assert [int(state.episodes[0]) for state in states] == [0, 4, 8, 12, *[16] * 6]
+    for before, after in pairwise(states[4:]):
         assert is_same(of_seed(before, 0), of_seed(after, 0))
         assert not is_same(of_seed(before, 1).learner, of_seed(after, 1).learner)
-    assert states[-1].steps.tolist() == [2, 8]
+    assert states[-1].steps.tolist() == [4, 9]
 
 
 @pytest.mark.parametrize("agent", ["save", pytest.param("puct", marks=pytest.mark.slow)])
 @pytest.mark.slow
 def test_a_seed_does_not_depend_on_the_seeds_beside_it(agent):
     first, second = (
-        history(program(agent, [maze(seed) for seed in seeds], seeds=seeds), 6)[-1]
+        history(program(agent, envs, seeds=seeds), envs, 6)[-1]
         for seeds in ((0, 1), (1, 2))
+        for envs in ([maze(seed) for seed in seeds],)
     )
     # Sums over a batch may be taken in another order beside other numbers, which is felt in the
     # last digits; an influence of the other seed would be felt in the first.
@@ -243,29 +256,52 @@ def test_a_seed_does_not_depend_on_the_seeds_beside_it(agent):
     assert not is_same(of_seed(first, 0).learner, of_seed(first, 1).learner)
 
 
-@pytest.fixture(scope="module")
-def save_by_six():
-    return program("save", [maze(0)], chunk=6)
-
-
-@SAVE_BY_SIX
-@pytest.mark.slow
-def test_the_length_of_chunks_does_not_matter(save_by_six):
-    one_by_one = history(program("save", [maze(0)], chunk=1), 6)[-1]
-    at_once = history(save_by_six, 1)[-1]
+@pytest.mark.slow  # `by_five` and `one_by_one` run chunks of both kinds
+def test_the_length_of_chunks_does_not_matter():
+    one_by_one, at_once = (
+        history(program("save", [maze(0)], chunk=chunk), [maze(0)], 6 // chunk)[-1]
+        for chunk in (1, 6)
+    )
     assert_same(one_by_one, at_once, rtol=1e-4, atol=1e-5)  # compiled apart: last digits differ
 
 
-@SAVE_BY_SIX
-def test_the_same_seed_gives_the_same_run_bit_for_bit(save_by_six):
-    assert is_same(history(save_by_six, 2)[-1], history(save_by_six, 2)[-1])
+TAUS = {"save": 0.4}
 
 
-@SAVE_BY_SIX
-def test_statistics_are_forgotten_and_nothing_else(save_by_six):
-    before = history(save_by_six, 1)[-1]
+@pytest.fixture(scope="module")
+def masked():
+    """Makes programs of agents over mazes with masks, one update of 16 after each lock-step."""
+
+    @functools.cache
+    def make(agent):
+        return program(
+            agent, [maze(2, kind=MaskedMaze)], batch=16, replay=50 * LANES, target_period=2,
+            temperature=TAUS.get(agent, 1.0),
+        )  # fmt: skip
+
+    return make
+
+
+@MASKED
+def test_the_same_seed_gives_the_same_run_bit_for_bit(masked, tmp_path):
+    """Also from a checkpoint on."""
+    made, env = masked("save"), maze(3, kind=MaskedMaze)
+    states = history(made, [env], 12)
+    assert is_same(history(made, [env], 12)[-1], states[-1])
+    checkpoint.save(tmp_path, 6, made.snapshot(states[6]), {})
+    found = checkpoint.load_newest(tmp_path, made.template(), pytest.fail)
+    state, (arrays, _) = made.restore(found.state), stack_envs([env])
+    for step in range(6, 12):
+        state = made.chunk(arrays, state, step, FOREVER)
+    assert is_same(copy(state), states[-1])
+
+
+@MASKED
+def test_statistics_are_forgotten_and_nothing_else(masked):
+    made = masked("save")
+    before = history(made, [maze(3, kind=MaskedMaze)], 6)[-1]
     assert before.stats.loss_q > 0
-    after = copy(save_by_six.forget_stats(jax.tree.map(jnp.asarray, before)))
+    after = copy(made.forget_stats(jax.tree.map(jnp.asarray, before)))
     assert is_same(after._replace(stats=()), before._replace(stats=()))
     stats = after.stats
     assert stats.steps == stats.episodes == stats.updates == stats.return_sum == 0
@@ -273,13 +309,13 @@ def test_statistics_are_forgotten_and_nothing_else(save_by_six):
     assert (stats.return_min, stats.return_max) == (np.inf, -np.inf)
 
 
+@MASKED
 @pytest.mark.parametrize(
-    "agent", ["save", "q-learning", pytest.param("puct", marks=pytest.mark.slow)]
+    "agent", ["save", "puct", pytest.param("q-learning", marks=pytest.mark.slow)]
 )
-def test_masked_actions_are_neither_executed_nor_stored(agent):
+def test_masked_actions_are_neither_executed_nor_stored(masked, agent):
     env = maze(3, ends=0.2, kind=MaskedMaze)
-    made = program(agent, [env], chunk=50, replay=50 * LANES)
-    state = of_seed(history(made, 1)[-1], 0)
+    state = of_seed(history(masked(agent), [env], 50)[-1], 0)
     data = state.replay.data
     assert data.action.shape == (50, LANES)
     place = check_transitions(env, data, over=data.discount == 0)
@@ -342,18 +378,16 @@ def literal_loss(name, network, target_network, batch, returns, finished, betas,
     return betas[0] * loss_q + betas[1] * loss_a, (loss_q, loss_a)
 
 
-# One that learns Q-values and one that does not; test_host.py has all of them.
-ONE_OF_EACH = [("save", 0.4), ("puct", 1.0)]
-OTHERS = [(name, 1.0) for name in BETAS if (name, 1.0) not in ONE_OF_EACH]
-
-
+@MASKED
 @pytest.mark.parametrize(
-    ("name", "tau"),
-    [*ONE_OF_EACH, *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS)],
-)
-def test_an_update_is_a_step_of_adam_on_the_loss(name, tau):
-    env = maze(2, kind=MaskedMaze)
-    made = program(name, [env], batch=16, target_period=2, temperature=tau)
+    "name",
+    [  # one that learns Q-values and one that does not; test_host.py has all of them
+        "save", "puct",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in BETAS if x not in ("save", "puct")),
+    ],
+)  # fmt: skip
+def test_an_update_is_a_step_of_adam_on_the_loss(masked, name):
+    made = masked(name)
     assert made.settings.updates_per_step == 1
     state = made.initial(made.env_arrays, np.array([0]))
     state = state._replace(episodes=jnp.array([EPISODES], jnp.int32))
@@ -363,13 +397,13 @@ def test_an_update_is_a_step_of_adam_on_the_loss(name, tau):
     after = of_seed(copy(state), 0)
 
     learn_key = jax.random.split(before.key, 4)[3]
-    batch, returns, finished = replay.sample(after.replay, learn_key, 3, 80, (16,))
+    batch, returns, finished = replay.sample(after.replay, learn_key, 3, 50 * LANES, (16,))
     batch = jax.tree.map(np.asarray, batch)
     assert 0 < finished.sum() < 16 or name != "puct"
     loss_gradient = jax.value_and_grad(
         lambda params: literal_loss(
             name, made.network(params), made.network(before.learner.target), batch,
-            np.asarray(returns), np.asarray(finished), BETAS[name], tau,
+            np.asarray(returns), np.asarray(finished), BETAS[name], TAUS.get(name, 1.0),
         ),
         has_aux=True,
     )  # fmt: skip

@@ -50,7 +50,7 @@ def test_a_full_disk_ends_a_run_at_once_with_one_sentence(tmp_path, monkeypatch,
     """Events, and then the lines of metrics, go to a device that is always full."""
     out = tmp_path / "run"
     monkeypatch.setattr(f"{full}.append", lambda path, data: append(Path("/dev/full"), data))
-    options = ["--episodes", "20", "--lanes", "4", "--chunk", "4", "--budget", "2"]
+    options = ["--episodes", "20", "--lanes", "4", "--chunk", "4", "--agent", "q-learning"]
     with pytest.raises(SystemExit) as stop:
         cli.main(["train", "tests.training.environments:never_nan", *options, "--out", str(out)])
     assert stop.value.code == 1

@@ -25,6 +25,11 @@ from tests.training.test_device import BETAS, EPISODES, assert_same, is_same, li
 
 LANES, BUDGET, GAMMA, C = 8, 4, 0.9, 2.0
 
+# What a fixture made is used in the worker that made it.
+WALKED = pytest.mark.xdist_group("host-walked")
+UNDISTURBED = pytest.mark.xdist_group("host-undisturbed")
+TESTED = pytest.mark.xdist_group("host-tested")
+
 
 def settings(agent, seeds, **changes):
     """Two updates of 16 transitions after each lock-step, unless told otherwise."""
@@ -128,16 +133,19 @@ def states_of(simulator, observations):
 WALKS = {
     # agent, masks, ε
     "save": ("save", True, 1.0),
-    "greedy": ("save", False, 0.0),
     "save-puct": ("save-puct", True, 0.0),
     "puct": ("puct", True, 0.0),
     "q-learning": ("q-learning", False, 0.5),
 }
+LONG_WALKS = {"greedy": ("save", False, 0.0)}  # `save-puct` is greedy, `q-learning` has no masks
 
 
-@pytest.fixture(scope="module", params=list(WALKS))
+@pytest.fixture(
+    scope="module",
+    params=[*WALKS, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG_WALKS)],
+)
 def walk(request):
-    agent, masked, epsilon = WALKS[request.param]
+    agent, masked, epsilon = (WALKS | LONG_WALKS)[request.param]
     ties, noisy, epsilons = [], [], []
     run, mix, act = LaneSearch.run, stage.mix_noise_all, stage.act_all
 
@@ -170,6 +178,7 @@ def walk(request):
     return Walk(agent, simulator, program, [seed for (seed,) in states], ties, rows, epsilons)
 
 
+@WALKED
 def test_stored_transitions_are_those_of_the_simulator(walk):
     mdp, data, places = walk.simulator.mdp, walk.data, walk.places
     at = places, data.action
@@ -191,6 +200,7 @@ def test_stored_transitions_are_those_of_the_simulator(walk):
     assert len(np.unique(places)) == 6
 
 
+@WALKED
 def test_lanes_go_on_where_they_were_and_begin_where_their_seed_says(walk):
     reached = states_of(walk.simulator, walk.data.next_observation)
     begin = np.stack([state.episode_seed for state in walk.states]) % 6
@@ -200,6 +210,7 @@ def test_lanes_go_on_where_they_were_and_begin_where_their_seed_says(walk):
     assert len(np.unique(begin)) == 6
 
 
+@WALKED
 def test_a_checkpoint_leads_to_where_every_lane_is(walk):
     """An episode's seed and actions are all that is kept of it."""
     for t in range(1, STEPS + 1):
@@ -220,6 +231,7 @@ def test_a_checkpoint_leads_to_where_every_lane_is(walk):
                 assert place.state == walk.places[t, lane]
 
 
+@WALKED
 def test_steps_episodes_and_returns_add_up(walk):
     state, over, returns = walk.states[-1], walk.over, []
     running = np.zeros(LANES)
@@ -247,17 +259,22 @@ def values_of(program, params, simulator):
     return np.where(simulator.mdp.mask, np.asarray(head, np.float64), -np.inf)
 
 
-def reference_search(walk, t, lane):
-    """What the equations find where a lane was at lock-step t, with the parameters of then."""
+def reference_model(walk, t):
+    """The simulator's tables, with what the network of lock-step t says of all states."""
     simulator, params = walk.simulator, walk.states[t].learner.params
-    mdp, place = simulator.mdp, int(walk.places[t, lane])
     prior = values_of(walk.program, params, simulator)
     value = prior.max(1)
     if walk.agent in ("save-puct", "puct"):
         prior = np.exp(prior) / np.exp(prior).sum(1, keepdims=True)
     if walk.agent == "puct":
         value = walk.program.learning.network(params)(jnp.asarray(simulator.features))[1]
-    mdp = mdp._replace(prior=np.where(mdp.mask, prior, 0.0), value=np.asarray(value, np.float64))
+    prior = np.where(simulator.mdp.mask, prior, 0.0)
+    return simulator.mdp._replace(prior=prior, value=np.asarray(value, np.float64))
+
+
+def reference_search(walk, mdp, t, lane):
+    """What the equations find where a lane was at lock-step t."""
+    place = int(walk.places[t, lane])
     # The root is a seventh state which nothing leads back to: it alone is noisy.
     mdp = mdp._replace(
         **{name: np.concatenate([x, x[[place]]]) for name, x in mdp._asdict().items()}
@@ -270,6 +287,7 @@ def reference_search(walk, t, lane):
     )
 
 
+@WALKED
 def test_targets_are_what_a_search_from_the_state_finds(walk):
     """And without ε, what was done is the best explored action, or one that was visited."""
     data, simulated = walk.data, 0
@@ -280,8 +298,9 @@ def test_targets_are_what_a_search_from_the_state_finds(walk):
         return
     assert (walk.noisy is not None) == (walk.agent in ("puct", "save-puct"))
     for t in range(STEPS):
+        mdp = reference_model(walk, t)
         for lane in range(LANES):
-            found, action = reference_search(walk, t, lane), data.action[t, lane]
+            found, action = reference_search(walk, mdp, t, lane), data.action[t, lane]
             target = found.visits / BUDGET if walk.agent == "puct" else found.q_values
             np.testing.assert_allclose(data.target[t, lane], target, atol=1e-4)
             simulated += found.simulator_calls
@@ -293,6 +312,7 @@ def test_targets_are_what_a_search_from_the_state_finds(walk):
         assert simulated == walk.states[t + 1].simulator_steps
 
 
+@WALKED
 def test_epsilon_is_that_of_the_moment_of_training_and_of_the_episode(walk):
     assert len(walk.epsilons) == STEPS
     mean = walk.program.settings.epsilon
@@ -306,9 +326,19 @@ def test_epsilon_is_that_of_the_moment_of_training_and_of_the_episode(walk):
 # What is learned.
 
 
-@pytest.mark.parametrize("name", BETAS)
+# Those of others that learn by the same equations: `save` and `q-learning`.
+LONG_UPDATES = ("save-puct", "save-no-amortization")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in BETAS if name not in LONG_UPDATES),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in LONG_UPDATES),
+    ],
+)
 def test_an_update_is_a_step_of_adam_on_the_loss_of_what_was_sampled(make, monkeypatch, name):
-    made = make(name, env={"masked": True, "limit": 6}, replay_ratio=2, target_period=2)
+    made = make(name, env={"masked": True, "limit": 6}, batch=8, replay_ratio=1, target_period=2)
     assert made.settings.updates_per_step == 1
     sampled, take = [], host_replay.take
 
@@ -324,8 +354,8 @@ def test_an_update_is_a_step_of_adam_on_the_loss_of_what_was_sampled(make, monke
     batch = jax.tree.map(lambda x: x[0], batches)
     mask, next_mask = (np.unpackbits(x, -1, 5).astype(bool) for x in (batch.mask, batch.next_mask))
     batch = batch._replace(mask=mask, next_mask=next_mask)
-    assert batch.action.shape == (16,)
-    assert 0 < finished.sum() < 16 or name != "puct"
+    assert batch.action.shape == (8,)
+    assert 0 < finished.sum() < 8 or name != "puct"
     learning = made.learning
     loss_gradient = jax.value_and_grad(
         lambda params: literal_loss(
@@ -401,24 +431,32 @@ MASKED = {"masked": True, "limit": 6}
 
 
 @pytest.fixture(scope="module")
-def undisturbed():
-    """Seeds 3 and 5 after 15 lock-steps, simulated in this process."""
-    found = {}
-    for agent in ("save", "puct"):
-        mazes = [maze(seed, **MASKED) for seed in (3, 5)]
-        program = Program(settings(agent, (3, 5), chunk=5), mazes)
-        found[agent] = history(program, 3)[0][-1]
-    return found
+def programs():
+    """For seeds 3 and 5, simulated in this process."""
+    return {
+        agent: Program(
+            settings(agent, (3, 5), chunk=5), [maze(seed, **MASKED) for seed in (3, 5)],
+            test_lanes=3,
+        )
+        for agent in ("save", "puct")
+    }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def undisturbed(programs):
+    """Their states after 15 lock-steps."""
+    return {agent: history(program, 3)[0][-1] for agent, program in programs.items()}
+
+
+@UNDISTURBED
 @pytest.mark.parametrize(
     ("agent", "how"),
     [
         ("save", {"workers": 2}),
-        ("save", {"overlap": False}),
+        ("save", {"workers": 3, "overlap": False}),
         pytest.param("save", {"workers": 1}, marks=pytest.mark.slow),
-        ("save", {"workers": 3, "overlap": False, "test_lanes": 3}),
-        ("puct", {"workers": 2}),
+        pytest.param("save", {"overlap": False}, marks=pytest.mark.slow),
+        pytest.param("puct", {"workers": 2}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -428,7 +466,8 @@ def test_it_does_not_matter_who_simulates(make, undisturbed, agent, how):
     assert_identical(history(made, 3)[0][-1], undisturbed[agent])
 
 
-@pytest.mark.parametrize("agent", ["save", "puct"])
+@UNDISTURBED
+@pytest.mark.parametrize("agent", ["save", pytest.param("puct", marks=pytest.mark.slow)])
 def test_a_seed_does_not_depend_on_the_seeds_beside_it(make, undisturbed, agent):
     alone = history(make(agent, (5,), MASKED, chunk=5), 3)[0][-1][0]
     assert_identical(alone, undisturbed[agent][1])
@@ -437,6 +476,7 @@ def test_a_seed_does_not_depend_on_the_seeds_beside_it(make, undisturbed, agent)
     assert not np.array_equal(third.episode_seed, fifth.episode_seed)
 
 
+@UNDISTURBED
 def test_the_length_of_chunks_does_not_matter(make, undisturbed):
     one_by_one = history(make("save", (3, 5), MASKED, chunk=1), 15)[0][-1]
     for here, there in zip(one_by_one, undisturbed["save"], strict=True):
@@ -445,21 +485,21 @@ def test_the_length_of_chunks_does_not_matter(make, undisturbed):
         assert is_same(here._replace(stats=()), there._replace(stats=()))
 
 
-def test_begin_begins_anew(make, undisturbed):
-    made = make("save", (3, 5), MASKED, chunk=5)
-    first, _ = history(made, 1)
-    again, _ = history(made, 3)
+@UNDISTURBED
+def test_begin_begins_anew(programs, undisturbed):
+    first, _ = history(programs["save"], 1)
+    again, _ = history(programs["save"], 3)
     assert_identical(again[0], first[0])
     assert_identical(again[1], first[1])
     assert_identical(again[3], undisturbed["save"])
 
 
+@UNDISTURBED
 @pytest.mark.parametrize(("agent", "workers"), [("save", 2), ("puct", 0)])
 def test_a_checkpoint_goes_on_as_if_nothing_had_happened(
-    make, undisturbed, tmp_path, agent, workers
+    make, programs, undisturbed, tmp_path, agent, workers
 ):
-    first = make(agent, (3, 5), MASKED, chunk=5)
-    states, _ = history(first, 2)
+    states, _ = history(programs[agent], 2)
     assert all(seed.episode_step.max() > 1 for seed in states[-1])  # in the middle of episodes
     checkpoint.save(tmp_path, 2, states[-1], {"time_s": 1.0})
 
@@ -473,11 +513,13 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(
     assert_identical(last, undisturbed[agent])
 
 
-def test_a_program_for_tests_alone_plays_the_same_from_a_checkpoint(make, tmp_path):
-    made = make("save", (3, 5), MASKED, {"test_lanes": 3})
+@UNDISTURBED
+def test_a_program_for_tests_alone_plays_the_same_from_a_checkpoint(make, programs, tmp_path):
+    made = programs["save"]
     states, state = history(made, 2)
     checkpoint.save(tmp_path, 2, states[-1], {})
-    tester = make("save", (3, 5), MASKED, {"test_lanes": 3, "train": False, "workers": 1})
+    tester = make("save", (3, 5), MASKED, {"test_lanes": 3, "train": False, "workers": 1},
+                  chunk=5)  # fmt: skip
     found = checkpoint.load_newest(tmp_path, tester.template(), pytest.fail)
     for here, there in zip(
         made.play(made.params(state), 7, 2, 9), tester.play(tester.params(found.state), 7, 2, 9),
@@ -512,15 +554,23 @@ def play_greedily(simulator, program, params, seed, budget, longest):
     return total, place.time
 
 
+@pytest.fixture(scope="module")
+def trained():
+    """A program that plays three test episodes at once, and its parameters of both seeds."""
+    mazes = [maze(seed, masked=True, limit=9, ends=0.1) for seed in (0, 4)]
+    program = Program(settings("save", (0, 4)), mazes, test_lanes=3)
+    _, state = history(program, 3)
+    return program, program.params(state)
+
+
+@TESTED
 @pytest.mark.parametrize("budget", [0, 3])
 @pytest.mark.parametrize("longest", [None, 4])
-def test_test_episodes_are_those_of_the_greedy_policy(make, budget, longest):
-    made = make("save", (0, 4), {"masked": True, "limit": 9, "ends": 0.1}, {"test_lanes": 3})
+def test_test_episodes_are_those_of_the_greedy_policy(trained, monkeypatch, budget, longest):
+    made, params = trained
     simulators = made._simulators
     for simulator in simulators if longest else ():
-        simulator.max_steps = longest
-    _, state = history(made, 3)
-    params = made.params(state)
+        monkeypatch.setattr(simulator, "max_steps", longest, raising=False)
     for episodes in (2, 3, 8):
         for simulator in simulators:
             simulator.calls.clear()
@@ -545,8 +595,9 @@ def test_test_episodes_are_those_of_the_greedy_policy(make, budget, longest):
     assert not np.array_equal(other[0], returns)
 
 
-def test_tests_leave_training_alone(make, undisturbed):
-    made = make("save", (3, 5), MASKED, {"test_lanes": 3}, chunk=5)
+@UNDISTURBED
+def test_tests_leave_training_alone(programs, undisturbed):
+    made = programs["save"]
     state = made.begin()
     for chunk in range(3):
         made.play(made.params(state), 5, chunk, chunk)
@@ -641,37 +692,36 @@ def test_a_chain_is_learned_from_end_to_end(tmp_path):
     """Six states of four actions, of which one leads on; at random 1 in 4096 episodes pays."""
     out = tmp_path / "run"
     result = save_rl.train(
-        "tests.search.table_simulators:chain", out=out, seed=(0, 1), env_options={"length": 6},
+        "tests.search.table_simulators:chain", out=out, seed=1, env_options={"length": 6},
         workers=1, progress=False, episodes=350, lanes=LANES, batch=16, budget=BUDGET, replay=500,
         min_replay=50, learning_rate=3e-3, epsilon_episodes=250, target_period=20, chunk=16,
         test_episodes=3, test_budget=0,
     )  # fmt: skip
     rows = read(out / "metrics.csv")
     assert len(result.metrics) == len(rows)
-    for seed in ("0", "1"):
-        mine = [row for row in rows if row["seed"] == seed]
-        env_steps, simulations, episodes, updates = (
-            np.array([int(row[name]) for row in mine])
-            for name in ("env_steps", "simulator_steps", "episodes", "updates")
-        )
-        np.testing.assert_array_equal(env_steps, 16 * LANES * (1 + np.arange(len(mine))))
-        assert np.all((simulations > 0) & (simulations <= env_steps * BUDGET))
-        assert np.all((episodes <= env_steps) & (env_steps <= 6 * (episodes + LANES)))
-        # Two updates in each lock-step from the eighth on, when there are 56 transitions.
-        np.testing.assert_array_equal(updates, 2 * (env_steps // LANES - 7))
-        assert episodes[-1] >= 350
-        assert {row["restarts"] for row in mine} == {"0"}
-        returns = [float(row["return_mean"]) for row in mine if row["return_mean"]]
-        assert 0 <= returns[0] < 0.5 < returns[-1] <= 1
-        assert float(mine[-1]["test_return"]) == 1.0
-        assert 1 <= float(mine[-1]["episode_length"]) <= 6
+    env_steps, simulations, episodes, updates = (
+        np.array([int(row[name]) for row in rows])
+        for name in ("env_steps", "simulator_steps", "episodes", "updates")
+    )
+    np.testing.assert_array_equal(env_steps, 16 * LANES * (1 + np.arange(len(rows))))
+    assert np.all((simulations > 0) & (simulations <= env_steps * BUDGET))
+    assert np.all((episodes <= env_steps) & (env_steps <= 6 * (episodes + LANES)))
+    # Two updates in each lock-step from the eighth on, when there are 56 transitions.
+    np.testing.assert_array_equal(updates, 2 * (env_steps // LANES - 7))
+    assert episodes[-1] >= 350
+    assert {row["restarts"] for row in rows} == {"0"}
+    returns = [float(row["return_mean"]) for row in rows if row["return_mean"]]
+    assert 0 <= returns[0] < 0.5 < returns[-1] <= 1
+    assert float(rows[-1]["test_return"]) == 1.0
+    assert 1 <= float(rows[-1]["episode_length"]) <= 6
 
     for tested in save_rl.evaluate(out, budgets=(0, 3), episodes=5, workers=0):
-        np.testing.assert_array_equal(tested.returns, np.ones((2, 5)))
-        np.testing.assert_array_equal(tested.steps, np.full((2, 5), 6))
-    assert len(read(out / "evaluation.csv")) == 2 * 2 * 5
+        np.testing.assert_array_equal(tested.returns, np.ones((1, 5)))
+        np.testing.assert_array_equal(tested.steps, np.full((1, 5), 6))
+    assert len(read(out / "evaluation.csv")) == 2 * 5
 
 
+@pytest.mark.slow  # programs go on from checkpoints above, runs in test_resume.py
 def test_a_resumed_run_equals_one_in_a_single_sitting(tmp_path):
     def run(out, episodes, **options):
         save_rl.train(
@@ -683,9 +733,9 @@ def test_a_resumed_run_equals_one_in_a_single_sitting(tmp_path):
         with np.load(out / "checkpoints" / f"{number:09d}" / "arrays.npz") as arrays:
             return {name: arrays[name] for name in arrays.files}
 
-    at_once = run(tmp_path / "whole", 90)
+    at_once = run(tmp_path / "whole", 60)
     run(tmp_path / "parts", 30)
-    in_parts = run(tmp_path / "parts", 90, resume=True)
+    in_parts = run(tmp_path / "parts", 60, resume=True)
     assert_identical(at_once, in_parts)
     assert len(read(tmp_path / "whole" / "metrics.csv")) == len(
         read(tmp_path / "parts" / "metrics.csv")

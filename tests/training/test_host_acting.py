@@ -92,7 +92,10 @@ AGENTS = pytest.mark.parametrize("name", NAMES)
 
 
 @AGENTS
-@pytest.mark.parametrize("epsilon", [TEST, 0.0, 0.4, 1.0])
+@pytest.mark.parametrize(
+    "epsilon",
+    [TEST, 0.4, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.0, 1.0))],
+)
 @given(data=st.data())
 @settings(max_examples=12)
 def test_actions_are_as_likely_as_the_paper_says(name, epsilon, data):

@@ -130,7 +130,7 @@ def signalling(function: Any, numbers: Sequence[int]) -> Any:
     return signalled
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_picture(monkeypatch):
     monkeypatch.setattr(loop, "curve_figure", lambda *_, **options: None)
 
@@ -147,7 +147,7 @@ PHASES = {
 
 @pytest.mark.parametrize(("owner", "name"), PHASES.values(), ids=list(PHASES))
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_in_any_phase_leaves_a_run_that_goes_on(tmp_path, no_picture, owner, name, number):
+def test_a_signal_in_any_phase_leaves_a_run_that_goes_on(tmp_path, owner, name, number):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, signalling(getattr(owner, name), [number]))
         with pytest.raises(Interrupted, match=f"^stopped; '{tmp_path}' is saved, continue") as stop:
@@ -158,9 +158,7 @@ def test_a_signal_in_any_phase_leaves_a_run_that_goes_on(tmp_path, no_picture, o
 
 
 @pytest.mark.parametrize(("owner", "name"), PHASES.values(), ids=list(PHASES))
-def test_ctrl_c_twice_ends_at_once_and_leaves_a_folder_that_can_be_used(
-    tmp_path, no_picture, owner, name
-):
+def test_ctrl_c_twice_ends_at_once_and_leaves_a_folder_that_can_be_used(tmp_path, owner, name):
     twice = [signal.SIGINT, signal.SIGINT]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, signalling(getattr(owner, name), twice))

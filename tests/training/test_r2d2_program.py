@@ -55,9 +55,17 @@ def advance(made, state, chunks, first=0):
 
 
 @pytest.fixture(scope="module")
-def trained():
+def checkpoints(tmp_path_factory):
+    """The folder with a checkpoint of `trained` after six of its ten chunks."""
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="module")
+def trained(checkpoints):
     made = program()
-    return made, advance(made, made.begin(), 10)
+    state = advance(made, made.begin(), 6)
+    checkpoint.save(checkpoints, 6, made.snapshot(state), {})
+    return made, advance(made, state, 4, first=6)
 
 
 def test_what_is_counted(trained):
@@ -135,13 +143,10 @@ def test_an_update_is_a_step_of_adam_along_the_clipped_gradient(trained):
             np.testing.assert_allclose(g, min(1, 1 / size) * times * whole, rtol=1e-3, atol=1e-4)
 
 
-def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(trained, tmp_path):
+def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(trained, checkpoints):
     _, expected = trained
-    first = program()
-    state = advance(first, first.begin(), 6)
-    checkpoint.save(tmp_path, 6, first.snapshot(state), {})
     second = program()
-    found = checkpoint.load_newest(tmp_path, second.template(), pytest.fail)
+    found = checkpoint.load_newest(checkpoints, second.template(), pytest.fail)
     assert found is not None
     restored = second.restore(found.state)
     assert not restored[0].replay  # it is in the program; a second copy could be gigabytes
@@ -163,7 +168,9 @@ def test_a_search_that_is_thrown_away_changes_nothing():
     jax.tree.map(np.testing.assert_array_equal, *runs)
 
 
-@pytest.mark.parametrize("space", ["transformed", "mixed", "raw"])
+@pytest.mark.parametrize(
+    "space", ["transformed", "raw", pytest.param("mixed", marks=pytest.mark.slow)]
+)
 def test_what_a_search_found_is_replayed_in_the_units_of_the_network(space):
     """So where it did not look, there is what the network said; rewards are -6 to 6 points."""
     network = NetworkSettings(profile="small", search_space=space)

@@ -1,5 +1,6 @@
 """The recurrent network in a search: what its nodes remember."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,9 @@ from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import LaneSearch
 from save_rl.training.recurrent_network import Networks, Recall
 from tests.training.pictures import ACTIONS, Pictures
+
+# One worker runs them all, so that the networks are made once.
+pytestmark = pytest.mark.xdist_group("recurrent-network")
 
 LANES, BUDGET = 5, 9
 BETAS = 1.0, 10.0
@@ -27,14 +31,19 @@ def params(networks):
     return networks.initial(jax.random.PRNGKey(3)).params
 
 
-def whole_pass(networks, params, observations):
+def whole_pass(network, observations):
     """q̃ and memory after every one of some observations, one after the other."""
-    network = networks.network(params)
     state, found = network.zero_state(1), []
     for seen in observations:
-        q, state = network({k: jnp.asarray(v)[None] for k, v in seen.items()}, state)
+        seen = {k: jnp.asarray(v)[None] for k, v in seen.items()}
+        q, state = _call(network, seen, state)
         found.append((np.asarray(q[0]), np.concatenate([state["hidden"], state["cell"]])))
     return found
+
+
+@eqx.filter_jit
+def _call(network, seen, state):
+    return network(seen, state)
 
 
 def new_pool():
@@ -54,7 +63,7 @@ def search(pool, recall, space=Space.TRANSFORMED, budget=BUDGET):
 
 def test_a_node_knows_what_the_real_way_there_would_tell(networks, params):
     """Two real steps, then a search: every node equals one pass over the whole way."""
-    sim, pool = Pictures(), new_pool()
+    sim, pool, network = Pictures(), new_pool(), networks.network(params)
     recall = Recall(networks, params, LANES, BUDGET)
     ways = [[sim.reset(100 + lane)] for lane in range(LANES)]
     nobody = np.zeros(LANES, bool)
@@ -73,7 +82,7 @@ def test_a_node_knows_what_the_real_way_there_would_tell(networks, params):
     for tree, low in zip(trees, (0, 3), strict=True):
         for lane in range(len(tree.parent)):
             states = {0: ways[low + lane]}
-            real = whole_pass(networks, params, map(sim.observe, states[0]))
+            real = whole_pass(network, map(sim.observe, states[0]))
             q, after = real[-1]
             np.testing.assert_allclose(recall.root_q[low + lane], q, atol=1e-5)
             np.testing.assert_allclose(memory[low + lane, 0], after, atol=1e-5)
@@ -82,7 +91,7 @@ def test_a_node_knows_what_the_real_way_there_would_tell(networks, params):
                     continue
                 before = states[tree.parent[lane, node]]
                 states[node] = [*before, sim.step(before[-1], tree.action[lane, node])[0]]
-                q, after = whole_pass(networks, params, map(sim.observe, states[node]))[-1]
+                q, after = whole_pass(network, map(sim.observe, states[node]))[-1]
                 np.testing.assert_allclose(memory[low + lane, node], after, atol=1e-5)
                 untried = tree.prior[lane, node] > -np.inf
                 np.testing.assert_allclose(tree.prior[lane, node][untried], q[untried], atol=1e-5)
@@ -130,12 +139,13 @@ def test_fresh_lanes_remember_nothing(networks, params):
     np.testing.assert_array_equal(before > 0, ~fresh)
 
 
-def test_raw_priors_are_points(params):
+def test_raw_priors_are_points(networks, params):
     """In raw and mixed space the search is given h⁻¹(q̃)."""
     found = {}
-    for name in ("transformed", "raw"):
-        chosen = NetworkSettings(profile="small", search_space=name)
-        recall = Recall(Networks(BETAS, chosen, SequenceSettings(), ACTIONS, {}), params, LANES, 0)
+    raw = NetworkSettings(profile="small", search_space="raw")
+    in_points = Networks(BETAS, raw, SequenceSettings(), ACTIONS, {})
+    for name, chosen in (("transformed", networks), ("raw", in_points)):
+        recall = Recall(chosen, params, LANES, 0)
         found[name] = LaneSearch(new_pool(), [0, 1], 0).priors(recall, np.ones(LANES, bool)).copy()
         np.testing.assert_allclose(recall.root_q, found["transformed"], atol=1e-6)
     q = found["transformed"].astype(np.float64)

@@ -16,8 +16,10 @@ from save_rl.training.settings import TrainSettings
 
 TRANSITIONS = 64
 
+pytestmark = pytest.mark.xdist_group("sorted-updates")  # one worker compiles the program
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
 def program(request):
     settings = TrainSettings(env="covering", agent=request.param, lanes=8, min_replay=16, batch=8)
     with closing(Program(settings, [make_simulator("covering")])) as program:

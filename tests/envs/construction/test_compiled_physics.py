@@ -93,7 +93,13 @@ def test_the_installed_box2d_is_known():
     assert physics.engine_kind() == "compiled"
 
 
-@pytest.mark.parametrize("glue", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize(
+    "glue",
+    [  # with 0.4 there are both kinds of blocks
+        0.4,
+        *(pytest.param(glue, marks=pytest.mark.slow) for glue in (0.0, 1.0)),
+    ],
+)
 @pytest.mark.parametrize("task", TASKS)
 def test_placements_end_in_the_same_bits(task, glue):
     endings = Counter()
@@ -121,21 +127,22 @@ def test_a_hundred_thousand_placements_end_in_the_same_bits(task):
             break
 
 
-@pytest.mark.parametrize("record", [False, True])
-def test_marbles_roll_the_same_way(record):
+def test_marbles_roll_the_same_way():
     reached = Counter()
     for seed in range(EPISODES):
-        for drop in drops("marble-run", seed, glue=seed % 3 / 2):
+        for number, drop in enumerate(drops("marble-run", seed, glue=seed % 3 / 2)):
+            record = number % 2 > 0
             compiled, python = both(physics.roll, drop.scene, drop.arrangement, record)
             assert compiled == python
-            reached[compiled[0]] += 1
+            reached[record, compiled[0]] += 1
     # A ramp under the marble, the goal beside it on the floor: this one arrives.
     scene = Scene("marble-run", "paper", 0, 20, (), ((6.0, 0.28, 0.28, 0.28),), (0.0, 1.4, 0.56))
     ramp = physics.settle(scene, NOTHING, 6, False, 0.4, 0.3).arrangement
-    compiled, python = both(physics.roll, scene, ramp, record)
-    assert compiled == python
-    assert compiled[0]
-    assert reached[False] > 50
+    for record in (False, True):
+        compiled, python = both(physics.roll, scene, ramp, record)
+        assert compiled == python
+        assert compiled[0]
+        assert reached[record, False] > 30
 
 
 def test_a_block_that_falls_off_the_floor_ends_in_the_same_bits():
