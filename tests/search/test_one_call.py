@@ -7,6 +7,8 @@ import pytest
 
 import save_rl
 from save_rl.envs.tightrope import TightropeState
+from save_rl.errors import InputError
+from tests.search.table_simulators import maze
 
 LANES, BUDGET = 3, 8
 STATES = TightropeState(jnp.array([0, 4, 9]), jnp.full(LANES, 10))
@@ -76,3 +78,21 @@ def test_the_same_seed_gives_the_same_search_and_another_one_another(dense, save
     first, again, other = (save_search(zero, seed) for seed in (0, 0, 1))
     assert np.array_equal(first.visits, again.visits)
     assert not np.array_equal(first.visits, other.visits)
+
+
+@pytest.mark.parametrize("kind", ["JAX", "Python"])
+@pytest.mark.parametrize("shape", [(LANES, 99), (100,), (), (LANES, 100, 1)])
+def test_a_function_that_returns_another_shape_is_named(dense, kind, shape):
+    env, states = dense, STATES
+    if kind == "Python":
+        env = maze(0)
+        states = [env.reset(seed) for seed in range(LANES)]
+    wrong, right = np.zeros(shape), np.zeros((LANES, env.num_actions))
+    with pytest.raises(
+        InputError, match=r"^q_function: an array of shape \(.*\) is not possible; "
+    ):
+        save_rl.search.save(env, states, lambda seen: wrong, budget=2)
+    with pytest.raises(InputError, match=r"^policy_value: .*, a row of actions for each state\.$"):
+        save_rl.search.puct(env, states, lambda seen: (wrong, np.zeros(LANES)), budget=2)
+    with pytest.raises(InputError, match=r"^policy_value: .* must be \(3,\), one value for each"):
+        save_rl.search.puct(env, states, lambda seen: (right, right), budget=2)

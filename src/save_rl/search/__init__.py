@@ -10,6 +10,7 @@ second by `search.simulators` and the kernels of `search.host`. `search.draw` dr
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from save_rl.errors import require
 from save_rl.types import Array, Evaluator, SearchResult, Simulator, State
 
 if TYPE_CHECKING:
@@ -51,6 +52,14 @@ def _search_list(
         evaluate, rule=rule, c=c, discount=discount, seeds=ties, return_tree=return_tree,
         noise=mix if noise > 0 else None,
     )  # fmt: skip
+
+
+def _require_shape(name: str, found: Array, *expected: int) -> Array:
+    """Return what a user's function returned, if it has the shape that a search needs."""
+    shape = getattr(found, "shape", ())
+    what = "a row of actions for each state" if len(expected) == 2 else "one value for each state"
+    require(shape == expected, name, f"an array of shape {shape}", f"{expected}, {what}")
+    return found
 
 
 def _masked(values: Array, mask: Array) -> Array:
@@ -96,7 +105,8 @@ def save(
     if isinstance(states, list):
 
         def look(observation: Any, mask: Array) -> tuple[Array, Array]:
-            q = _masked(q_function(observation), mask)
+            q = _require_shape("q_function", q_function(observation), len(mask), env.num_actions)
+            q = _masked(q, mask)
             return q, q.max(-1)
 
         return _search_list(env, states, look, Rule.SAVE, seed, **options)
@@ -105,7 +115,9 @@ def save(
     from save_rl.search.lanes import apply_mask, masks
 
     def evaluate(nodes: Any, key: Array) -> tuple[Array, Array]:
-        q = apply_mask(q_function(jax.vmap(env.observe)(nodes)), masks(env, nodes))
+        mask = masks(env, nodes)
+        q = q_function(jax.vmap(env.observe)(nodes))
+        q = apply_mask(_require_shape("q_function", q, len(mask), env.num_actions), mask)
         return q, q.max(-1)
 
     return _search(env, states, evaluate, Rule.SAVE, seed, **options)
@@ -164,6 +176,8 @@ def puct(
 
         def look(observation: Any, mask: Array) -> tuple[Array, Array]:
             logits, value = policy_value(observation)
+            _require_shape("policy_value", value, len(mask))
+            logits = _require_shape("policy_value", logits, len(mask), env.num_actions)
             logits = _masked(logits, mask)
             weights = np.exp(logits - logits.max(-1, keepdims=True))
             policy = weights / weights.sum(-1, keepdims=True)
@@ -176,8 +190,11 @@ def puct(
     from save_rl.search.lanes import apply_mask, masks
 
     def evaluate(nodes: Any, key: Array) -> tuple[Array, Array]:
+        mask = masks(env, nodes)
         logits, value = policy_value(jax.vmap(env.observe)(nodes))
-        logits = apply_mask(logits, masks(env, nodes))
+        _require_shape("policy_value", value, len(mask))
+        logits = _require_shape("policy_value", logits, len(mask), env.num_actions)
+        logits = apply_mask(logits, mask)
         return jnp.where(logits > -jnp.inf, jax.nn.softmax(logits), -jnp.inf), value
 
     return _search(env, states, evaluate, Rule.PUCT, seed, noise=noise, **options)
