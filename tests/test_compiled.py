@@ -1,7 +1,11 @@
-"""The cache of compiled kernels: what is damaged there is compiled anew."""
+"""The cache of compiled kernels: what is damaged there, or was changed since, is compiled anew."""
 
+import importlib
+import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -75,3 +79,106 @@ def test_a_full_disk_costs_nothing_but_time(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", full)
     assert compiled.njit(double_and_add)(3, 4) == 10
+
+
+OUTER = """
+from save_rl.compiled import njit
+import {inner}
+from {inner} import Kind, add
+
+@njit
+def kernel(x):
+    return add(x) + {inner}.STEP + Kind.SECOND
+"""
+INNER = """
+from enum import IntEnum
+from typing import NamedTuple
+from save_rl.compiled import njit
+
+STEP = 10
+
+class Kind(IntEnum):
+    FIRST = 0
+    SECOND = 100
+
+@njit
+def twice(x):
+    return x + x
+
+@njit
+def add(x):
+    return twice(x) + 1000
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Write both modules, run the kernel, and say whether it was in the cache."""
+    monkeypatch.setattr(compiled, "_cache_dir", lambda: str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    inner, outer = f"inner_{tmp_path.name}", f"outer_{tmp_path.name}"  # not those of other tests
+
+    def run(text):
+        (tmp_path / f"{inner}.py").write_text(text)
+        (tmp_path / f"{outer}.py").write_text(OUTER.format(inner=inner))
+        for name in (inner, outer):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        kernel = importlib.import_module(outer).kernel
+        return kernel(1), sum(kernel.stats.cache_hits.values()) > 0
+
+    (tmp_path / "cache").mkdir()
+    assert run(INNER) == (1112, False)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("STEP = 10", "STEP = 20", (1122, False)),
+        ("SECOND = 100", "SECOND = 200", (1212, False)),
+        ("x + x", "x + x + x", (1113, False)),
+        ("return twice(x) + 1000", "return x + 1000", (1111, False)),
+        ("STEP = 10", "# ten\nSTEP = 5 + 5", (1112, True)),
+    ],
+    ids=["constant", "member", "callee of a callee", "callee", "comment"],
+)
+def test_a_kernel_is_compiled_anew_when_anything_in_it_has_changed(run, old, new, expected):
+    assert run(INNER) == (1112, True)
+    assert INNER.count(old) == 1
+    assert run(INNER.replace(old, new)) == expected
+    assert run(INNER) == (1112, True)
+
+
+ALL_KERNELS = """
+import importlib, json
+from pathlib import Path
+from numba.core.dispatcher import Dispatcher
+import save_rl
+from save_rl.compiled import fingerprint
+found = {}
+package = Path(save_rl.__file__).parent
+for path in package.rglob("*.py"):
+    if "@njit" in path.read_text():
+        module = ".".join(["save_rl", *path.relative_to(package).with_suffix("").parts])
+        for name, kernel in vars(importlib.import_module(module)).items():
+            if isinstance(kernel, Dispatcher):
+                found[f"{module}.{name}"] = fingerprint(kernel.py_func)
+print(json.dumps(found))
+"""
+
+
+def test_what_names_a_kernel_is_the_same_in_every_process():
+    first, second = (
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", ALL_KERNELS], check=True, capture_output=True, text=True,
+                env={**os.environ, "PYTHONHASHSEED": seed},
+            ).stdout
+        )
+        for seed in "12"
+    )  # fmt: skip
+    assert first == second
+    assert {"save_rl.search.host.select", "save_rl.envs.construction.kernel.settle"} <= first.keys()
+    assert len(set(first.values())) > 60

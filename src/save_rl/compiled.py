@@ -1,8 +1,9 @@
-"""Numba with a compilation cache that notices changes in any kernel's source.
+"""Numba with a compilation cache that notices changes in anything that was compiled.
 
-Numba's own cache checks only the file of the outermost function, so a kernel would keep running an
-old version of a function from another file. Here the name of the cache folder is a hash of all
-kernels' sources. Every file has a checksum; a damaged one is compiled again.
+Numba's own cache checks the file of the outermost function alone, so a kernel would keep running an
+old version of a function or a constant from another file. Here the key of a cached kernel is a hash
+of its code, of the functions that it calls and of the constants that it reads, wherever they are.
+Every file has a checksum; a damaged one is compiled again.
 """
 
 import contextlib
@@ -12,35 +13,85 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import config
 from numba.core.caching import IndexDataCacheFile
+from numba.core.dispatcher import Dispatcher
 
 _config: Any = config
-_PACKAGE = Path(__file__).parent
-_KERNELS = (
-    "compiled.py", "rescaling.py", "search/rules.py", "search/host.py", "envs/tightrope.py",
-    "training/tabular.py", "training/host_acting.py", "learning/sequence_replay.py",
-    "envs/construction/geometry.py", "envs/construction/score.py", "envs/construction/scene.py",
-    "envs/construction/fields.py", "envs/construction/kernel.py", "envs/construction/state.py",
-    "envs/atari/frames.py",
-)  # fmt: skip
+_LIBRARIES = ("numpy", "math", "numba")  # Numba compiles its own versions of their functions
 
 
 @cache
 def _cache_dir() -> str | None:
-    """Return a writable folder for this version of the kernels; None if there is none."""
-    sources = b"".join((_PACKAGE / name).read_bytes() for name in _KERNELS)
+    """Return a writable folder for compiled kernels; None if there is none."""
     root = _config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(root) / "save_rl" / f"numba-{hashlib.sha256(sources).hexdigest()[:16]}"
+    folder = Path(root) / "save_rl" / "numba"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return str(folder)
     except OSError:
         return None
+
+
+def fingerprint(function: FunctionType) -> str:
+    """Return a hash of all that is compiled with a function: its code, callees and constants."""
+    found: dict[str, Any] = {}
+    todo = [function]
+    while todo:
+        function = todo.pop()
+        if _name(function) in found:
+            continue
+        code, cells = function.__code__, function.__closure__ or ()
+        used = dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
+        names = _names(code)
+        for name in names & function.__globals__.keys():
+            value = function.__globals__[name]
+            if not isinstance(value, ModuleType):
+                used[name] = value
+            elif value.__name__.partition(".")[0] not in _LIBRARIES:
+                found_there = names & vars(value).keys()
+                used |= {f"{name}.{attribute}": vars(value)[attribute] for attribute in found_there}
+        todo += [value.py_func for value in used.values() if isinstance(value, Dispatcher)]
+        found[_name(function)] = _text(code), sorted((k, _constant(x)) for k, x in used.items())
+    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
+
+
+def _name(function: FunctionType) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the global names and attributes in a function, and in functions inside it."""
+    inside = (_names(x) for x in code.co_consts if isinstance(x, CodeType))
+    return set(code.co_names).union(*inside)
+
+
+def _text(code: CodeType) -> str:
+    """Return all of a function's code but where it stands in its file."""
+    constants = [_text(x) if isinstance(x, CodeType) else _constant(x) for x in code.co_consts]
+    return repr((code.co_code, code.co_names, code.co_varnames, constants))
+
+
+def _constant(value: Any) -> str:
+    """Describe a value in the same words in every process."""
+    if isinstance(value, Dispatcher):
+        return _name(value.py_func)
+    if isinstance(value, FunctionType):
+        return _name(value)
+    if isinstance(value, np.ndarray):
+        return repr((value.dtype.str, value.shape, value.tobytes()))
+    if isinstance(value, frozenset):
+        return repr(sorted(map(repr, value)))
+    if isinstance(value, type):  # the members of an enumeration, the fields of a named tuple
+        members = dict(getattr(value, "__members__", {}))
+        return repr((value.__qualname__, members, getattr(value, "_fields", ())))
+    return repr(value)
 
 
 class _Checked(IndexDataCacheFile):
@@ -87,8 +138,11 @@ def njit(function: Callable[..., Any]) -> Any:
     finally:
         _config.CACHE_DIR = before
     if folder is not None:
-        plain = kernel._cache._cache_file
-        kernel._cache._cache_file = _Checked(
-            plain._cache_path, plain._index_name.removesuffix(".nbi"), plain._source_stamp
-        )
+        cached = kernel._cache
+        plain, index_key = cached._cache_file, cached._index_key
+        name = plain._index_name.removesuffix(".nbi")
+        cached._cache_file = _Checked(plain._cache_path, name, "the key says what was compiled")
+        # Callees are known when a kernel is first called: all modules are loaded then.
+        once = cache(lambda: fingerprint(function))
+        cached._index_key = lambda sig, codegen: (*index_key(sig, codegen), once())
     return kernel
