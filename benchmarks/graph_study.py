@@ -25,7 +25,7 @@ import numpy as np
 from save_rl.envs.construction import Construction
 from save_rl.envs.construction.graph import ACTIONS_PER_EDGE, AVAILABLE, NODE_FEATURES
 from save_rl.errors import InputError
-from save_rl.report.files import write_atomically
+from save_rl.files import write_atomically
 from save_rl.report.results import write_results
 
 if multiprocessing.parent_process() is None:  # workers of --make-data only simulate

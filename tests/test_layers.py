@@ -16,16 +16,15 @@ LAYERS = (
     {"training", "evaluation", "players", "api"},
     {"agents", "search", "learning"},
     {"networks", "envs"},
-    {"types", "errors", "compiled", "rescaling"},
+    {"types", "errors", "files", "compiled", "rescaling"},
 )
 # Imports that go up, each with its reason.
 UPWARDS = {
-    # A run draws its own curve.png and writes its files whole or not at all. `report` itself
-    # stands on next to nothing (see below), so nothing comes back down from there.
+    # A run draws its own curve.png. `report` itself stands on next to nothing (see below), so
+    # nothing comes back down from there.
     ("training", "report"),
-    ("evaluation", "report"),
 }
-REPORT_STANDS_ON = {"report", "errors", "types", "agents"}
+REPORT_STANDS_ON = {"report", "errors", "files", "types", "agents"}
 DOORS = {"__init__", "__main__"}  # `save_rl.train` and `python -m save_rl` open on any layer
 
 

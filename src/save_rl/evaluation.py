@@ -15,9 +15,9 @@ import numpy as np
 from save_rl.agents import Agent, get_agent
 from save_rl.envs import ENVIRONMENTS, make, make_simulator, require_trust, runs_on_host
 from save_rl.errors import InputError, require, require_numbers
+from save_rl.files import write_atomically
 from save_rl.players import Move, Player, RootValues, best_tried, make_move, make_player
 from save_rl.players import play as play_episode
-from save_rl.report.files import write_atomically
 from save_rl.rescaling import unscale
 from save_rl.training import checkpoint, device, host, r2d2
 from save_rl.training.acting import choose_action, run_search

@@ -45,7 +45,7 @@ FOREIGN = {
     "os:system": "os",
     "evil_twin:make": "evil_twin",
     "gym/evil_twin:my/Env-v0": "evil_twin",
-    "save_rl.report.files:write_atomically": "save_rl.report.files",
+    "save_rl.files:write_atomically": "save_rl.files",
     "gym/GymV26Environment-v0": "GymV26Environment-v0",
 }
 

@@ -7,7 +7,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from save_rl import cli
-from save_rl.report.files import append
+from save_rl.files import append
 from save_rl.training import checkpoint, events
 
 

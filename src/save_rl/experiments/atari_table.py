@@ -16,7 +16,7 @@ from save_rl.experiments.atari_scores import (
     human_scores,
     level,
 )
-from save_rl.report.files import write_atomically
+from save_rl.files import write_atomically
 
 
 def missing(scores: Scores) -> str:

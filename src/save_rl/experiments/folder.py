@@ -10,7 +10,7 @@ from typing import Any
 
 from save_rl.errors import InputError, require
 from save_rl.experiments import SCALES
-from save_rl.report.files import is_empty, write_atomically
+from save_rl.files import is_empty, write_atomically
 
 
 def check_scale(scale: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from save_rl.report.files import write_atomically
+from save_rl.files import write_atomically
 from save_rl.report.palette import Look
 
 if TYPE_CHECKING:

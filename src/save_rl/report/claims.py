@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from save_rl.report.files import write_atomically
+from save_rl.files import write_atomically
 from save_rl.report.statistics import greater_p, too_few
 
 if TYPE_CHECKING:

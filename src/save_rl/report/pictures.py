@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from save_rl.errors import InputError
-from save_rl.report.files import write_atomically
+from save_rl.files import write_atomically
 
 INK, SHADE, RIM = "#222222", "#f2f2f2", "#cccccc"  # text, its background, picture borders
 FAINT, STRONG = "#999999", "#D55E00"  # bars

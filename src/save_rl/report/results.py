@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from save_rl.errors import InputError
-from save_rl.report.files import write_atomically
+from save_rl.files import write_atomically
 
 Row = dict[str, object]
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from save_rl.errors import InputError
-from save_rl.report.files import naming
+from save_rl.files import naming
 
 KEEP = 3
 FORMAT = 2

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from save_rl.report.files import append
+from save_rl.files import append
 
 
 def _record(event: Any) -> bytes:

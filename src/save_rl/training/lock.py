@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from save_rl.errors import InputError
-from save_rl.report.files import LOCK
+from save_rl.files import LOCK
 
 
 def lock_folder(folder: Path, option: str, warn: Callable[[str], None]) -> int:

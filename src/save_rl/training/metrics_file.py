@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from save_rl.errors import InputError
-from save_rl.report.files import append, write_atomically
+from save_rl.files import append, write_atomically
 
 METRICS: tuple[str, ...] = (
     "time_s", "episodes", "env_steps", "simulator_steps", "updates", "return_mean", "return_min",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from save_rl.agents import get_agent
 from save_rl.errors import InputError
-from save_rl.report.files import is_empty, write_atomically
+from save_rl.files import is_empty, write_atomically
 from save_rl.training.events import EventFile
 from save_rl.training.lock import lock_folder
 from save_rl.training.metrics_file import METRICS as METRICS

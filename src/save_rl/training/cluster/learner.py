@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from save_rl.errors import InputError, Interrupted, RunError
-from save_rl.report.files import write_atomically
+from save_rl.files import write_atomically
 from save_rl.training import checkpoint, loop
 from save_rl.training.cluster import crew
 from save_rl.training.cluster.actor import peak_megabytes

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from save_rl.report.files import write_atomically
+from save_rl.files import write_atomically
 
 
 def test_text_and_bytes_arrive_unchanged(tmp_path):
