@@ -122,12 +122,14 @@ def test_a_simulator_in_the_current_folder_is_found_behind_all_else(tmp_path, wo
 def test_a_current_folder_that_was_deleted_is_no_traceback(tmp_path):
     code = "import os, sys; os.rmdir(os.getcwd()); from save_rl.cli import main; main(sys.argv[1:])"
     gone = tmp_path / "gone"
+    # With -P it is not on the path, as with an installed command; where it is, Python 3.13.0 can't
+    # import NumPy.
     for arguments, answer in (
         (["agents"], (0, "")),
         (["check", "nowhere:x"], (2, "ENV: 'nowhere' can't be imported (No module named")),
     ):
         gone.mkdir()
-        ran = run_here(gone, *arguments, entry=("-c", code))
+        ran = run_here(gone, *arguments, entry=("-P", "-c", code))
         assert ran.returncode == answer[0], ran.stderr
         assert answer[1] in ran.stderr
         assert "Traceback" not in ran.stderr
