@@ -57,10 +57,11 @@ lock: $(VENV)/.dev
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras \
 	  --no-annotate --no-emit-index-url --no-header pyproject.toml -o constraints.txt
 
+# Old versions warn about the newest versions of what they depend on.
 lowest: $(VENV)/.dev
 	rm -rf .venv-lowest && $(PYTHON) -m venv .venv-lowest
-	$(BIN)/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct -e '.[dev]'
-	.venv-lowest/bin/pytest -n 2 --dist loadgroup
+	$(BIN)/uv pip install --quiet --compile-bytecode --python .venv-lowest/bin/python --resolution lowest-direct -e '.[dev]'
+	.venv-lowest/bin/pytest -n 2 --dist loadgroup -W default::DeprecationWarning
 
 # An environment that is absent, broken or older than these files is made anew or brought up to date.
 $(VENV)/.run $(VENV)/.dev: pyproject.toml constraints.txt

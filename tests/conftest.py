@@ -41,7 +41,7 @@ hypothesis.settings.load_profile("default")
 def pytest_collection_modifyitems(items):
     """Mark property tests, and begin with what takes longest in one worker."""
     for item in items:
-        if hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.property)
     items.sort(key=lambda item: "test_resume" not in item.nodeid)
 
