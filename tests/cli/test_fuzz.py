@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from save_rl.cli import bench, commands, main, reproduce
+from save_rl.cli import bench, commands, main
 from save_rl.cli.commands import _named
+from save_rl.cli.reproduce import experiment_command
 from save_rl.errors import Interrupted
+from save_rl.experiments import EXPERIMENTS
 from save_rl.training.settings import TrainSettings
 
 BASES = {
@@ -25,14 +27,7 @@ BASES = {
     "envs covering --scenes x.png": commands.Envs(),
     "agents": commands.Agents(),
     "experiments": commands.Experiments(),
-    "reproduce tightrope-tabular": reproduce.TightropeTabular(),
-    "reproduce tightrope-network": reproduce.TightropeNetwork(),
-    "reproduce construction": reproduce.Construction(),
-    "reproduce construction-ablations": reproduce.ConstructionAblations(),
-    "reproduce construction-exploration": reproduce.ConstructionExploration(),
-    "reproduce construction-efficiency": reproduce.ConstructionEfficiency(),
-    "reproduce marble-run": reproduce.MarbleRun(),
-    "reproduce atari": reproduce.Atari(),
+    **{f"reproduce {name}": experiment_command(name)() for name in EXPERIMENTS},
     "bench search": bench.BenchSearch(),
     "bench physics": bench.BenchPhysics(),
     "bench atari": bench.BenchAtari(),
@@ -85,8 +80,7 @@ class Stubs:
         for name in (
             "evaluation.evaluate_program", "evaluation._play_simulator", "evaluation._pure_search",
             "players._play", "watch.contact_sheet", "envs.check._look",
-            "experiments.tightrope_tabular.cells", "experiments.construction.run_cells",
-            "experiments.marble_run.run_cells", "experiments.atari.run_cells",
+            "experiments.tightrope_tabular.cells", "experiments.runs.run_cells",
             "bench.search.bench_search", "bench.train.bench_train", "bench.physics.bench_physics",
             "bench.atari.bench_atari", "bench.r2d2.bench_r2d2", "bench.cluster.bench_cluster",
             "bench.construction.bench_host_train",

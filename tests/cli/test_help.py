@@ -7,11 +7,15 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from save_rl.cli import SUMMARIES, bench, commands, main, reproduce
-from save_rl.cli.commands import COMMANDS
+from save_rl.cli import SUMMARIES, bench, commands, main
+from save_rl.cli.commands import COMMANDS, command_type
+from save_rl.cli.reproduce import SHARED, experiment_command
+from save_rl.experiments import EXPERIMENTS
+from save_rl.experiments.experiment import find_experiment
 from save_rl.learning.r2d2_settings import (
     NetworkSettings,
     R2D2Settings,
@@ -35,23 +39,7 @@ PAGES = {
         ClusterSettings,
     ),
     "evaluate": (commands.Evaluate,),
-    "reproduce tightrope-tabular": (reproduce.TightropeTabular,),
-    "reproduce tightrope-network": (reproduce.TightropeNetwork,),
-    "reproduce construction": (reproduce.Construction, reproduce.ConstructionOptions),
-    "reproduce construction-ablations": (
-        reproduce.ConstructionAblations,
-        reproduce.ConstructionOptions,
-    ),
-    "reproduce construction-exploration": (
-        reproduce.ConstructionExploration,
-        reproduce.ConstructionOptions,
-    ),
-    "reproduce construction-efficiency": (
-        reproduce.ConstructionEfficiency,
-        reproduce.ConstructionOptions,
-    ),
-    "reproduce marble-run": (reproduce.MarbleRun,),
-    "reproduce atari": (reproduce.Atari,),
+    **{f"reproduce {name}": (experiment_command(name),) for name in EXPERIMENTS},
     "bench search": (bench.BenchSearch,),
     "bench physics": (bench.BenchPhysics,),
     "bench atari": (bench.BenchAtari,),
@@ -89,11 +77,10 @@ NOT_SHOWN = {
     (R2D2Settings, "sequences"),
     (R2D2Settings, "replay"),
     (ReplaySettings, "tolerance"),  # for actors and a learner that wait for each other
-    (reproduce.Construction, "construction"),
-    (reproduce.ConstructionAblations, "construction"),
-    (reproduce.ConstructionExploration, "construction"),
-    (reproduce.ConstructionEfficiency, "construction"),
 }
+
+
+MADE_FROM = {experiment_command(name): find_experiment(name) for name in EXPERIMENTS}
 
 
 def words(text):
@@ -116,7 +103,10 @@ def page(capsys, monkeypatch):
 
 
 def help_texts(kind):
-    """The string below each field of a dataclass, read from its source."""
+    """The string below each field of a dataclass, read from its source; of a command that was made
+    from an experiment, the text of each option."""
+    if kind in MADE_FROM:
+        return {name: words(text) for name, text in MADE_FROM[kind].options.items()}
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(tree, ast.ClassDef)
     texts = {}
@@ -133,8 +123,8 @@ def test_the_list_of_commands(page):
         "Search with Amortized Value Estimates, for small search budgets. commands: train "
     )
     assert list(SUMMARIES) == list(COMMANDS)
-    for name, kind in COMMANDS.items():
-        assert inspect.cleandoc(kind.__doc__) == SUMMARIES[name]
+    for name in COMMANDS:
+        assert inspect.cleandoc(command_type(name).__doc__) == SUMMARIES[name]
         assert f" {name} {SUMMARIES[name]} " in shown
 
 
@@ -142,7 +132,7 @@ def test_every_command_has_a_page():
     assert {line.split()[0] for line in PAGES} == set(COMMANDS)
     with_choices = {line.split()[0] for line in PAGES if " " in line}
     for command in with_choices:
-        (choice,) = dataclasses.fields(COMMANDS[command])
+        (choice,) = dataclasses.fields(command_type(command))
         shown = {kinds[0] for line, kinds in PAGES.items() if line.startswith(command)}
         assert {alternative.__origin__ for alternative in choice.type.__args__} == shown
 
@@ -162,11 +152,23 @@ def test_every_option_is_explained(page, line):
             assert texts[field.name] in shown
 
 
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_options_of_an_experiment_are_its_own_and_shared_ones(name):
+    experiment = find_experiment(name)
+    assert experiment.name == name
+    assert list(experiment.scales) == ["smoke", "small", "paper"]
+    assert {"scale", "out", "resume"} <= experiment.options.keys()
+    for axes in experiment.scales.values():
+        assert experiment.options.keys() - SHARED <= {one.name for one in dataclasses.fields(axes)}
+    assert experiment_command(name)().out == Path("runs") / name
+
+
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
     [
         (["--help"], (*HEAVIER_THAN_HELP, "tyro", "rich")),
         (["train", "--help"], HEAVIER_THAN_HELP),
+        (["reproduce", "atari", "--help"], HEAVY),
         (["agents"], HEAVY),
         (["envs"], HEAVIER_THAN_HELP),
     ],

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,16 +13,17 @@ import pytest
 from save_rl.cli import main
 from save_rl.errors import InputError, MissingExtra
 from save_rl.experiments.atari import (
+    ATARI,
     PROFILES,
     SCALES,
     last_episodes,
     mean_scores,
-    run,
     run_rows,
     settings,
     steps_to_learning,
 )
 from save_rl.experiments.atari_scores import BASELINE, CONTROLLED, GAMES, SAVE
+from save_rl.experiments.experiment import reproduce as reproduce_experiment
 from save_rl.report.claims import read_claims
 from save_rl.report.results import read_results, select, values
 from save_rl.training.settings import TrainSettings
@@ -29,6 +31,7 @@ from tests.experiments.made_up import files, made_up_training
 
 # One worker runs them all, so that one reproduction is enough.
 pytestmark = pytest.mark.xdist_group("atari-experiment")
+run = partial(reproduce_experiment, ATARI)
 COLUMNS = ["experiment", "agent", "seed", "game", "frames", "metric", "value"]
 CONDITIONS = {"experiment": "atari", "agent": SAVE, "seed": 1, "game": "alien"}
 

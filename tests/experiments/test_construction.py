@@ -13,15 +13,18 @@ from PIL import Image
 
 from save_rl.errors import InputError, MissingExtra
 from save_rl.experiments.construction import (
+    ABLATIONS,
+    CONSTRUCTION,
+    EFFICIENCY,
+    EXPLORATION,
     PUBLISHED,
     REST_FRAMES,
-    STUDIES,
     TASKS,
     pictures,
-    run,
     run_rows,
     settings,
 )
+from save_rl.experiments.experiment import reproduce as reproduce_experiment
 from save_rl.experiments.runs import read_tests, thin
 from save_rl.players import make_player
 from save_rl.report.results import read_results, values
@@ -31,7 +34,12 @@ from tests.experiments.made_up import files, made_up_training, write_tests
 pytestmark = pytest.mark.xdist_group("construction-experiment")
 COLUMNS = ["experiment", "agent", "seed", "task", "budget", "episodes", "metric", "value"]
 CONDITIONS = {"experiment": "construction", "agent": "save", "seed": 1, "task": "covering"}
-MAIN, ABLATIONS = STUDIES["construction"].scales, STUDIES["construction-ablations"].scales
+MAIN = CONSTRUCTION.scales
+STUDIES = {one.name: one for one in (CONSTRUCTION, ABLATIONS, EXPLORATION, EFFICIENCY)}
+
+
+def run(name, *given):
+    return reproduce_experiment(STUDIES[name], *given)
 
 
 def test_the_papers_scale_is_the_papers():
@@ -42,7 +50,7 @@ def test_the_papers_scale_is_the_papers():
     assert (axes.budget, axes.budgets, axes.lanes) == (10, (0, 5, 10, 20, 50), 64)
     assert (axes.epsilon_episodes, axes.beta_episodes) == (1e4, 5e4)
     assert (axes.uct_budget, axes.uct_episodes) == (1000, 100)
-    other = ABLATIONS["paper"]
+    other = ABLATIONS.scales["paper"]
     variants = ("save-l2", "save-no-q-learning", "save-puct")
     assert other.agents == ("save", "save-no-amortization", *variants)
     same = {"agents": axes.agents, "tasks": axes.tasks, "test_episodes": 10_000}

@@ -7,15 +7,18 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from save_rl.envs.pool import usable_cores
 from save_rl.errors import InputError, RunError
-from save_rl.experiments import construction, marble_run
 from save_rl.experiments import jobs as jobs_module
-from save_rl.experiments.runs import Cell, Places, Table, read_cell, run_cells
+from save_rl.experiments.construction import CONSTRUCTION
+from save_rl.experiments.experiment import Places, reproduce
+from save_rl.experiments.marble_run import MARBLE_RUN
+from save_rl.experiments.runs import Cell, Table, read_cell, run_cells
 from save_rl.report.results import read_results
 from save_rl.training.settings import TrainSettings
 from tests.envs.pool_simulators import have_ended, wait_until
@@ -24,6 +27,7 @@ from tests.experiments.made_up import files, open_run, write_line
 
 pytestmark = pytest.mark.xdist_group("jobs")  # some runs are made once for all of them
 NAMES = ("a", "b", "c", "d")
+reproduce_construction = partial(reproduce, CONSTRUCTION)
 
 
 def cells(out, names=NAMES):
@@ -258,10 +262,10 @@ def test_no_job_outlives_the_process_that_started_it(plan, tmp_path):
     assert have_ended(jobs)
 
 
-@pytest.mark.parametrize("run", [marble_run.run, lambda *a: construction.run("construction", *a)])
-def test_no_jobs_are_refused(run, tmp_path):
+@pytest.mark.parametrize("experiment", [MARBLE_RUN, CONSTRUCTION], ids=lambda one: one.name)
+def test_no_jobs_are_refused(experiment, tmp_path):
     with pytest.raises(InputError, match="--jobs: 0 is not possible; it must be at least 1"):
-        run("smoke", {}, tmp_path / "out", False, "", "cpu", 0, 0)
+        reproduce(experiment, "smoke", {}, tmp_path / "out", False, "", "cpu", 0, 0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -276,7 +280,7 @@ def test_an_experiment_with_two_jobs_leaves_the_same_files(said, plan, tmp_path,
     monkeypatch.setattr("save_rl.experiments.construction.pictures", lambda *given: None)
     one, two = tmp_path / "one", tmp_path / "two"
     for out, jobs in ((one, 1), (two, 2)):
-        construction.run("construction", "smoke", AXES, out, False, "", "cpu", 0, jobs)
+        reproduce_construction("smoke", AXES, out, False, "", "cpu", 0, jobs)
     assert {name: files(one)[name] for name in KEPT} == {name: files(two)[name] for name in KEPT}
     assert len(read_results(two / "results.csv")) == 9
     assert seen(one / "runs/covering", "save-0")["preallocate"] == "true"
@@ -288,7 +292,7 @@ def test_an_experiment_with_two_jobs_leaves_the_same_files(said, plan, tmp_path,
 def test_real_runs_are_the_same_with_two_jobs_that_were_stopped(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     axes = {**AXES, "episodes": 200}
-    construction.run("construction", "smoke", axes, one, False, "", "cpu")
+    reproduce_construction("smoke", axes, one, False, "", "cpu")
     options = ["--agents", "save", "q-learning", "--uct-budget", "2", "--uct-episodes", "2"]
     command = [
         sys.executable, "-m", "save_rl", "reproduce", "construction", "--scale", "smoke",

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from PIL import Image
 
 from save_rl.errors import InputError
-from save_rl.experiments.marble_run import SCALES, gallery, run, run_rows, settings
+from save_rl.experiments.experiment import reproduce as reproduce_experiment
+from save_rl.experiments.marble_run import MARBLE_RUN, SCALES, gallery, run_rows, settings
 from save_rl.experiments.runs import read_tests
 from save_rl.players import make_player
 from save_rl.report.results import read_results, select, values
@@ -17,6 +19,7 @@ from tests.experiments.made_up import files, made_up_training, write_tests
 
 # One worker runs them all, so that one reproduction is enough.
 pytestmark = pytest.mark.xdist_group("marble-run-experiment")
+run = partial(reproduce_experiment, MARBLE_RUN)
 COLUMNS = [
     "experiment", "agent", "seed", "sticky_cost", "level", "budget", "episodes", "metric", "value",
 ]  # fmt: skip

@@ -3,15 +3,18 @@
 import csv
 import json
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from save_rl.errors import InputError
-from save_rl.experiments.tightrope_network import SCALES, curve_rows, run, settings
+from save_rl.experiments.experiment import reproduce
+from save_rl.experiments.tightrope_network import SCALES, TIGHTROPE_NETWORK, curve_rows, settings
 
 pytestmark = pytest.mark.xdist_group("tightrope-network")  # one reproduction for all of them
+run = partial(reproduce, TIGHTROPE_NETWORK)
 # One agent that needs little compilation. Several are trained below, made up and (slowly) for real.
 AXES = {"agents": ("q-learning",), "seeds": 2, "episodes": 40, "budget": 1}
 

@@ -5,16 +5,19 @@ import json
 import shutil
 import signal
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from save_rl.cli import main
 from save_rl.errors import InputError, Interrupted
 from save_rl.experiments import tightrope_tabular
-from save_rl.experiments.tightrope_tabular import SCALES, cells, run, run_cell
+from save_rl.experiments.experiment import reproduce
+from save_rl.experiments.tightrope_tabular import SCALES, TIGHTROPE_TABULAR, cells, run_cell
 
 # With the tests of training with tables, so that Numba compiles once.
 pytestmark = pytest.mark.xdist_group("tabular")
+run = partial(reproduce, TIGHTROPE_TABULAR)
 
 AXES = {
     "reward": ("dense",),

@@ -12,7 +12,7 @@ import tyro
 
 from save_rl.api import default_out, run_training
 from save_rl.cli.bench import Bench
-from save_rl.cli.reproduce import Reproduce
+from save_rl.cli.reproduce import reproduce_command
 from save_rl.envs import SEED_IS_NO_OPTION
 from save_rl.errors import InputError, require, require_numbers
 from save_rl.training.cluster.settings import ClusterSettings
@@ -282,7 +282,7 @@ def _print_list(lines: dict[str, str]) -> None:
 COMMANDS: dict[str, Any] = {
     "train": Train,
     "evaluate": Evaluate,
-    "reproduce": Reproduce,
+    "reproduce": reproduce_command,
     "bench": Bench,
     "watch": Watch,
     "check": Check,
@@ -291,6 +291,13 @@ COMMANDS: dict[str, Any] = {
     "agents": Agents,
     "experiments": Experiments,
 }
+"""The commands; a function makes its command from what it imports."""
+
+
+def command_type(name: str) -> Any:
+    """Return the dataclass of a command."""
+    found = COMMANDS[name]
+    return found if is_dataclass(found) else found()
 
 
 def _one_sentence(box: str, command: str) -> str:
@@ -330,7 +337,7 @@ def parse(arguments: Sequence[str]) -> Command:
     try:
         with contextlib.redirect_stderr(errors):
             command = tyro.cli(
-                COMMANDS[name], prog=f"save-rl {name}", args=options,
+                command_type(name), prog=f"save-rl {name}", args=options,
                 config=(tyro.conf.OmitSubcommandPrefixes,),
             )  # fmt: skip
     except SystemExit as stop:

@@ -1,7 +1,6 @@
 """Figures 5 and E.1, Table E.1: R2D2 with and without SAVE on Atari games."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -22,17 +21,16 @@ from save_rl.experiments.atari_scores import (
     level,
 )
 from save_rl.experiments.atari_table import write_tables
-from save_rl.experiments.folder import check_scale, write_provenance
+from save_rl.experiments.experiment import Experiment
 from save_rl.experiments.runs import (
     Cell,
     Metrics,
-    Places,
     Tests,
-    begin,
     check_agents,
     check_choices,
-    run_cells,
+    run_options,
     thin,
+    training_runs,
 )
 from save_rl.learning.r2d2_settings import (
     NetworkSettings,
@@ -85,7 +83,7 @@ PAPER_BASELINE = Profile(256, R2D2Settings(refresh=400))  # R2D2 as published
 
 
 @dataclass(frozen=True)
-class Axes:
+class AtariAxes:
     """Every agent on every game, over seeds `0 … seeds-1`; each combination is one training run.
 
     frames: of every run. lanes: None for the profile's. score_episodes: the score is the mean
@@ -123,19 +121,19 @@ class Axes:
 
 
 SCALES = {
-    "smoke": Axes(
+    "smoke": AtariAxes(
         frames=2e4, profile="two-cores", score_episodes=16, games=("ms_pacman",), seeds=1, budget=3,
         max_frames=400,
     ),
-    "small": Axes(
+    "small": AtariAxes(
         frames=4e6, profile="accelerator", score_episodes=256, agents=(CONTROLLED, SAVE)
     ),
     # The paper does not give the number of frames; R2D2's runs have about 1e10.
-    "paper": Axes(frames=1e10, profile="paper", score_episodes=20_000),
+    "paper": AtariAxes(frames=1e10, profile="paper", score_episodes=20_000),
 }  # fmt: skip
 
 
-def settings(axes: Axes, game: str, agent: str, seed: int) -> Any:
+def settings(axes: AtariAxes, game: str, agent: str, seed: int) -> Any:
     """Return the training settings of one run."""
     from save_rl.training.settings import TrainSettings
 
@@ -219,7 +217,7 @@ def mean_scores(rows: Sequence[Row], games: Sequence[str]) -> Scores:
     }
 
 
-def _about(axes: Axes) -> str:
+def _about(axes: AtariAxes) -> str:
     """Return a sentence that defines the scores."""
     seeds = f"{axes.seeds} seed{'s' * (axes.seeds > 1)}"
     cut = f" Episodes were cut after {axes.max_frames:,} frames." * (axes.max_frames < MAX_FRAMES)
@@ -229,7 +227,7 @@ def _about(axes: Axes) -> str:
     )
 
 
-def make_cells(axes: Axes, out: Path) -> list[Cell]:
+def make_cells(axes: AtariAxes, out: Path) -> list[Cell]:
     """Return all runs, ordered by seed first, so that a reproduction stopped early can still
     compare all agents.
 
@@ -246,42 +244,18 @@ def make_cells(axes: Axes, out: Path) -> list[Cell]:
     ]
 
 
-def run(
-    scale: str,
-    overrides: dict[str, Any],
-    out: Path,
-    resume: bool,
-    command: str,
-    device: str,
-    workers: int = -1,
-    jobs: int = 1,
-) -> list[Any]:
-    """Train all runs and write the files; return the claims."""
-    from save_rl.envs.atari.emulator import find_game
-
-    check_scale(scale)
-    axes, places = replace(SCALES[scale], **overrides), Places(device, workers, jobs)
-    axes = replace(axes, games=tuple(find_game(game, "--games") for game in axes.games))
-    chosen = begin(NAME, axes, out, resume, places, [f"atari/{game}" for game in axes.games])
-    started = time.monotonic()
-
-    def rows_of(cell: Cell, metrics: Metrics, _: dict[str, Tests]) -> list[Row]:
-        made = cell.settings
-        conditions: Row = {
-            "experiment": NAME, "agent": made.agent, "seed": made.seeds[0],
-            "game": made.env.removeprefix("atari/"),
-        }  # fmt: skip
-        return run_rows(conditions, metrics, axes.score_episodes)
-
-    rows = run_cells(make_cells(axes, out), rows_of, out, places)
-    claims = write_files(rows, axes, out)
-    write_provenance(out, command, chosen.device_kind, started)
-    return claims
+def rows_of(axes: AtariAxes, cell: Cell, metrics: Metrics, _: dict[str, Tests]) -> list[Row]:
+    """Return the rows of a cell."""
+    made = cell.settings
+    conditions: Row = {
+        "experiment": NAME, "agent": made.agent, "seed": made.seeds[0],
+        "game": made.env.removeprefix("atari/"),
+    }  # fmt: skip
+    return run_rows(conditions, metrics, axes.score_episodes)
 
 
-def write_files(rows: Sequence[Row], axes: Axes, out: Path) -> list[Any]:
-    """Write figures, tables and claims from the rows of all runs; return the claims."""
-    from save_rl.report.claims import write_claims
+def figures(rows: Sequence[Row], axes: AtariAxes, out: Path, _: str) -> None:
+    """Draw changes of scores and learning curves, and write the tables of scores."""
     from save_rl.report.games import change_figure, game_curves
 
     scores = mean_scores(rows, axes.games)
@@ -293,6 +267,40 @@ def write_files(rows: Sequence[Row], axes: Axes, out: Path) -> list[Any]:
     change_figure(changes, out / "figure.png", x_label=label, published=published)
     game_curves(rows, out / "curves.png", {game: level(game) for game in axes.games})
     write_tables(out, scores, f"{_about(axes)} {shortfall(rows, axes.score_episodes)}".strip())
-    claims = atari_claims(rows, axes.budget, axes.score_episodes)
-    write_claims(out / "claims.json", claims)
-    return claims
+
+
+def named_games(axes: AtariAxes, _: Mapping[str, Any]) -> AtariAxes:
+    """Return the axes with games by the names of their ROMs."""
+    from save_rl.envs.atari.emulator import find_game
+
+    return replace(axes, games=tuple(find_game(game, "--games") for game in axes.games))
+
+
+ATARI = Experiment(
+    NAME,
+    "Figures 5 and E.1, Table E.1: R2D2 and SAVE. The scale sets the axes; options override it.",
+    SCALES,
+    options={
+        **run_options(
+            "smoke (two minutes), small (4e6 frames, about 10 minutes per run on one accelerator), "
+            "paper\n(1e10 frames).",
+            simulators="emulators",
+        ),
+        "games": "Games by the names of their ROMs; default the paper's 14.",
+        "agents": "r2d2 (the paper's baseline), r2d2-controlled, r2d2-save; default the last two "
+        "at scale small,\nelse all three.",
+        "seeds": "Number of seeds.",
+        "frames": "Game frames to train each run for; 4 per agent step.",
+        "budget": "Simulations per decision while r2d2-save trains.",
+        "profile": "Sizes of network, replay and batch: two-cores, minutes, accelerator or paper.",
+        "lanes": "Episodes played in parallel (the paper's actors); default the profile's.",
+        "score_episodes": "The score is the mean return of this many last training episodes.",
+        "max_frames": "Frames after which an episode is truncated.",
+        "discards": "Let r2d2-controlled search like r2d2-save but discard the result, as in the "
+        "paper; it acts\nand learns the same.",
+    },
+    work=training_runs(make_cells, rows_of),
+    claims=lambda rows, axes: atari_claims(rows, axes.budget, axes.score_episodes),
+    figures=figures,
+    settle=named_games,
+)

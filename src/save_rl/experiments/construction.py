@@ -1,11 +1,11 @@
 """Figures 3 and C.1 to C.4: agents with graph networks on Construction, tested at many budgets."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,21 +17,21 @@ from save_rl.experiments.construction_claims import (
     efficiency_claims,
     exploration_claims,
 )  # fmt: skip
-from save_rl.experiments.folder import check_scale, write_provenance
+from save_rl.experiments.experiment import Experiment
 from save_rl.experiments.runs import (
     Cell,
     Metrics,
-    Places,
     Table,
     Tests,
-    begin,
     build,
     check_agents,
     check_choices,
-    run_cells,
+    run_options,
     thin,
     training_budget,
+    training_runs,
 )
+from save_rl.report.claims import Claim
 from save_rl.report.results import Row
 
 TASKS = ("silhouette", "connecting", "covering", "covering-hard")
@@ -56,7 +56,7 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True)
-class Axes:
+class ConstructionAxes:
     """Every agent on every task, over seeds `0 … seeds-1`; each combination is one training run."""
 
     tasks: tuple[str, ...]
@@ -92,64 +92,7 @@ class Axes:
             settings(self, self.tasks[0], agent, 0).check()
 
 
-class Study(NamedTuple):
-    """An experiment of this family: its axes by scale, and its claims from rows at a budget.
-
-    interactions: plot rewards over simulator steps. pictures: also draw the structures built.
-    """
-
-    scales: dict[str, Axes]
-    claims: Callable[[Sequence[Row], int], list[Any]]
-    interactions: bool = False
-    pictures: bool = False
-
-
-def _scales(tasks: tuple[str, ...], agents: tuple[str, ...], tests: int, uct: int) -> Any:
-    """Return the axes of the three scales; `tests` is the number of test episodes at 'paper'."""
-    return {
-        "smoke": Axes(
-            ("covering",), agents, seeds=1, episodes=40, test_episodes=4, budget=3, budgets=(0, 3),
-            lanes=8, epsilon_episodes=20, beta_episodes=40,
-        ),
-        "small": Axes(
-            tasks, agents, seeds=3, episodes=10_000, test_episodes=200, lanes=128,
-            epsilon_episodes=2e3, uct_budget=uct, uct_episodes=50,
-        ),  # β as in the paper: SAVE learns more slowly if it changes faster
-        "paper": Axes(  # paper C.2
-            tasks, agents, seeds=10, episodes=1_000_000, test_episodes=tests, uct_budget=uct
-        ),
-    }  # fmt: skip
-
-
-STUDIES = {
-    "construction": Study(
-        _scales(
-            ("connecting", "covering", "covering-hard"),
-            ("save", "save-no-amortization", "q-learning"), 10_000, UCT_BUDGET,
-        ),
-        construction_claims,
-        pictures=True,
-    ),
-    "construction-ablations": Study(
-        _scales(
-            ("covering",),
-            ("save", "save-no-amortization", "save-l2", "save-no-q-learning", "save-puct"),
-            1000, 0,
-        ),
-        ablation_claims,
-    ),
-    "construction-exploration": Study(
-        _scales(("covering",), ("save", "save-ucb", "save-softmax", "save-counts"), 1000, 0),
-        exploration_claims,
-    ),
-    "construction-efficiency": Study(
-        _scales(("covering",), ("save", "q-learning"), 1000, 0), efficiency_claims,
-        interactions=True,
-    ),
-}  # fmt: skip
-
-
-def settings(axes: Axes, task: str, agent: str, seed: int) -> Any:
+def settings(axes: ConstructionAxes, task: str, agent: str, seed: int) -> Any:
     """Return the training settings of one run."""
     from save_rl.training.settings import TrainSettings
 
@@ -189,7 +132,7 @@ def run_rows(
     return rows
 
 
-def make_cells(axes: Axes, out: Path) -> list[Cell]:
+def make_cells(axes: ConstructionAxes, out: Path) -> list[Cell]:
     """Return all runs and their tests, ordered by seed first, so that a reproduction stopped early
     can still compare all agents.
 
@@ -213,7 +156,7 @@ def run_folder(out: Path, task: str, agent: str, seed: int) -> Path:
     return out / "runs" / task / f"{agent}-{seed}"
 
 
-def pictures(axes: Axes, out: Path, device: str) -> None:
+def pictures(axes: ConstructionAxes, out: Path, device: str) -> None:
     """Draw what the seed-0 runs build on the hardest level, with the budget of training.
 
     `gallery.png` has a row per task and agent, with the same scenes for all agents of a task;
@@ -252,52 +195,154 @@ def _animation(sim: Any, episodes: Sequence[Any]) -> list[np.ndarray]:
     return shown
 
 
-def run(
+def rows_of(
     name: str,
-    scale: str,
-    overrides: dict[str, Any],
+    interactions: bool,
+    axes: ConstructionAxes,
+    cell: Cell,
+    metrics: Metrics,
+    tests: dict[str, Tests],
+) -> list[Row]:
+    """Return the rows of a cell of the experiment `name`, those of UCT last."""
+    made = cell.settings
+    conditions: Row = {
+        "experiment": name, "agent": made.agent, "seed": made.seeds[0], "task": made.env
+    }  # fmt: skip
+    budget = training_budget(made.agent, axes.budget)
+    found = run_rows(conditions, budget, metrics, tests[OWN], interactions)
+    for tested, returns in tests.get(UCT, {}).items():
+        last = {"budget": tested, "metric": "test_reward", "value": float(returns.mean())}
+        found.append({**found[-1], "agent": "uct", **last})
+    return found
+
+
+def figures(
+    interactions: bool,
+    structures: bool,
+    rows: Sequence[Row],
+    axes: ConstructionAxes,
     out: Path,
-    resume: bool,
-    command: str,
     device: str,
-    workers: int = -1,
-    jobs: int = 1,
-) -> list[Any]:
-    """Train and test all runs of the study `name`, and write the files; return the claims."""
-    from save_rl.report.claims import write_claims
+) -> None:
+    """Draw rewards over test budgets or `interactions`, learning curves, and `structures` built."""
     from save_rl.report.panels import budget_figure, curve_panels
 
-    check_scale(scale)
-    study, places = STUDIES[name], Places(device, workers, jobs)
-    axes = replace(study.scales[scale], **overrides)
-    if "q-learning" not in axes.agents and "uct_budget" not in overrides:
-        axes = replace(axes, uct_budget=0)  # UCT needs the network of Q-learning
-    chosen = begin(name, axes, out, resume, places, axes.tasks)
-    started = time.monotonic()
-
-    def rows_of(cell: Cell, metrics: Metrics, tests: dict[str, Tests]) -> list[Row]:
-        made = cell.settings
-        conditions: Row = {
-            "experiment": name, "agent": made.agent, "seed": made.seeds[0], "task": made.env
-        }  # fmt: skip
-        budget = training_budget(made.agent, axes.budget)
-        found = run_rows(conditions, budget, metrics, tests[OWN], study.interactions)
-        for tested, returns in tests.get(UCT, {}).items():
-            last = {"budget": tested, "metric": "test_reward", "value": float(returns.mean())}
-            found.append({**found[-1], "agent": "uct", **last})
-        return found
-
-    rows = run_cells(make_cells(axes, out), rows_of, out, places)
     reward = {"metric": "train_reward", "y_label": "Reward in training"}
-    if study.interactions:
+    if interactions:
         x = {"over": "interactions", "x_label": "Steps of simulators, search included"}
         curve_panels(rows, out / "figure.png", **reward, **x)
     else:
         budget_figure(rows, out / "figure.png", published=PUBLISHED)
     curve_panels(rows, out / "curves.png", **reward)
-    claims = study.claims(rows, axes.budget)
-    write_claims(out / "claims.json", claims)
-    if study.pictures:
+    if structures:
         pictures(axes, out, device)
-    write_provenance(out, command, chosen.device_kind, started)
-    return claims
+
+
+def without_uct(axes: ConstructionAxes, given: Mapping[str, Any]) -> ConstructionAxes:
+    """Return the axes without UCT where Q-learning, whose network it needs, is left out."""
+    needless = "q-learning" not in axes.agents and "uct_budget" not in given
+    return replace(axes, uct_budget=0) if needless else axes
+
+
+def _scales(
+    tasks: tuple[str, ...], agents: tuple[str, ...], tests: int, uct: int = 0
+) -> dict[str, ConstructionAxes]:
+    """Return the axes of the three scales.
+
+    tests: test episodes at 'paper'. uct: simulations of UCT at 'small' and 'paper'.
+    """
+    return {
+        "smoke": ConstructionAxes(
+            ("covering",), agents, seeds=1, episodes=40, test_episodes=4, budget=3, budgets=(0, 3),
+            lanes=8, epsilon_episodes=20, beta_episodes=40,
+        ),
+        "small": ConstructionAxes(
+            tasks, agents, seeds=3, episodes=10_000, test_episodes=200, lanes=128,
+            epsilon_episodes=2e3, uct_budget=uct, uct_episodes=50,
+        ),  # β as in the paper: SAVE learns more slowly if it changes faster
+        "paper": ConstructionAxes(  # paper C.2
+            tasks, agents, seeds=10, episodes=1_000_000, test_episodes=tests, uct_budget=uct
+        ),
+    }  # fmt: skip
+
+
+def _study(
+    name: str,
+    description: str,
+    scales: dict[str, ConstructionAxes],
+    claims: Callable[[Sequence[Row], int], list[Claim]],
+    *,
+    interactions: bool = False,
+    structures: bool = False,
+) -> Experiment[ConstructionAxes]:
+    """Return an experiment of this family.
+
+    claims: from rows and a budget. interactions: plot rewards over simulator steps. structures:
+    also draw what agents build.
+    """
+    return Experiment(
+        name,
+        description,
+        scales,
+        options=OPTIONS,
+        work=training_runs(make_cells, partial(rows_of, name, interactions)),
+        claims=lambda rows, axes: claims(rows, axes.budget),
+        figures=partial(figures, interactions, structures),
+        settle=without_uct,
+    )
+
+
+_SHARED = run_options(
+    "smoke (a minute), small (3 seeds, 10,000 episodes), paper (10 seeds, 1e6 episodes)."
+)
+OPTIONS = {
+    "out": _SHARED["out"],  # the first on these pages
+    **_SHARED,
+    "tasks": "silhouette, connecting, covering, covering-hard.",
+    "agents": "Agents that learn.",
+    "seeds": "Number of seeds.",
+    "episodes": "Training episodes.",
+    "budget": "Simulations per decision while training.",
+    "budgets": "Simulations per decision in tests.",
+    "test_episodes": "Test episodes per budget, on the hardest level.",
+    "lanes": "Episodes played in parallel while training.",
+    "epsilon_episodes": "Episodes over which ε falls.",
+    "beta_episodes": "Episodes over which the weights of the losses change.",
+    "uct_budget": "Simulations of UCT, with the network of Q-learning; 0 leaves it out.",
+    "uct_episodes": "Test episodes of UCT.",
+}
+CONSTRUCTION = _study(
+    "construction",
+    "Figure 3a-c: rewards of SAVE, SAVE without amortization and Q-learning over test budgets.",
+    _scales(
+        ("connecting", "covering", "covering-hard"),
+        ("save", "save-no-amortization", "q-learning"),
+        10_000,
+        UCT_BUDGET,
+    ),
+    construction_claims,
+    structures=True,
+)
+ABLATIONS = _study(
+    "construction-ablations",
+    "Figures 3d, C.1 and C.2: variants of SAVE on covering, their curves and rewards.",
+    _scales(
+        ("covering",),
+        ("save", "save-no-amortization", "save-l2", "save-no-q-learning", "save-puct"),
+        1000,
+    ),
+    ablation_claims,
+)
+EXPLORATION = _study(
+    "construction-exploration",
+    "Figure C.3: four exploration strategies of SAVE in training, on covering.",
+    _scales(("covering",), ("save", "save-ucb", "save-softmax", "save-counts"), 1000),
+    exploration_claims,
+)
+EFFICIENCY = _study(
+    "construction-efficiency",
+    "Figure C.4: SAVE and Q-learning on covering, over all simulator steps.",
+    _scales(("covering",), ("save", "q-learning"), 1000),
+    efficiency_claims,
+    interactions=True,
+)

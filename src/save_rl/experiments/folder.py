@@ -8,14 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from save_rl.errors import InputError, require
-from save_rl.experiments import SCALES
+from save_rl.errors import InputError
 from save_rl.files import is_empty, write_atomically
-
-
-def check_scale(scale: str) -> None:
-    """Raise an error for an unknown scale."""
-    require(scale in SCALES, "--scale", repr(scale), "'smoke', 'small' or 'paper'")
 
 
 def open_folder(out: Path, experiment: str, axes: Any, resume: bool) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 from save_rl.envs.pool import usable_cores
 from save_rl.envs.worker import die_with
 from save_rl.errors import InputError, Interrupted, RunError
+from save_rl.experiments.experiment import Places
 from save_rl.experiments.runs import (
     Cell,
     Found,
-    Places,
     Table,
     is_over,
     read_cell,

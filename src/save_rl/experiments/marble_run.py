@@ -1,28 +1,26 @@
 """Figures 4, D.2 and D.3: SAVE and Q-learning on Marble Run, with an adaptive curriculum."""
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from save_rl.errors import require
-from save_rl.experiments.folder import check_scale, write_provenance
+from save_rl.experiments.experiment import Experiment
 from save_rl.experiments.marble_run_claims import main_rows, marble_run_claims
 from save_rl.experiments.runs import (
     Cell,
     Metrics,
-    Places,
     Table,
     Tests,
-    begin,
     build,
     check_agents,
     check_choices,
-    run_cells,
+    run_options,
     thin,
     training_budget,
+    training_runs,
 )
 from save_rl.report.results import Row
 
@@ -31,7 +29,7 @@ LEVELS = tuple(range(7))
 
 
 @dataclass(frozen=True)
-class Axes:
+class MarbleRunAxes:
     """Every agent at every glue cost, over seeds `0 … seeds-1`; each combination is one run."""
 
     seeds: int
@@ -64,18 +62,18 @@ class Axes:
 
 
 SCALES = {
-    "smoke": Axes(
+    "smoke": MarbleRunAxes(
         seeds=1, episodes=40, test_episodes=4, levels=(0, 6), budget=3, lanes=8,
         epsilon_episodes=20, beta_episodes=40,
     ),
-    "small": Axes(
+    "small": MarbleRunAxes(
         seeds=3, episodes=20_000, test_episodes=100, lanes=128, epsilon_episodes=2e3,
     ),
-    "paper": Axes(seeds=10, episodes=1_000_000, test_episodes=1000),  # paper C.2
+    "paper": MarbleRunAxes(seeds=10, episodes=1_000_000, test_episodes=1000),  # paper C.2
 }  # fmt: skip
 
 
-def settings(axes: Axes, cost: float, agent: str, seed: int) -> Any:
+def settings(axes: MarbleRunAxes, cost: float, agent: str, seed: int) -> Any:
     """Return the training settings of one run; the curriculum of marble-run is adaptive."""
     from save_rl.training.settings import TrainSettings
 
@@ -149,7 +147,7 @@ def gallery(
     contact_sheet(rows, out)
 
 
-def make_cells(axes: Axes, out: Path) -> list[Cell]:
+def make_cells(axes: MarbleRunAxes, out: Path) -> list[Cell]:
     """Return all runs and their tests, ordered by seed first, so that a reproduction stopped early
     can still compare all agents."""
     from save_rl.evaluation import level_table
@@ -173,36 +171,24 @@ def run_folder(out: Path, cost: float, agent: str, seed: int) -> Path:
     return out / "runs" / f"cost-{cost:g}" / f"{agent}-{seed}"
 
 
-def run(
-    scale: str,
-    overrides: dict[str, Any],
-    out: Path,
-    resume: bool,
-    command: str,
-    device: str,
-    workers: int = -1,
-    jobs: int = 1,
-) -> list[Any]:
-    """Train and test all runs, and write the files; return the claims."""
-    from save_rl.report.claims import write_claims
+def rows_of(
+    axes: MarbleRunAxes, cell: Cell, metrics: Metrics, tests: dict[str, Tests]
+) -> list[Row]:
+    """Return the rows of a cell."""
+    made = cell.settings
+    conditions: Row = {
+        "experiment": NAME, "agent": made.agent, "seed": made.seeds[0],
+        "sticky_cost": made.env_options["sticky_penalty"],
+    }  # fmt: skip
+    by_level = dict(zip(axes.levels, tests.values(), strict=True))
+    return run_rows(conditions, training_budget(made.agent, axes.budget), metrics, by_level)
+
+
+def figures(rows: Sequence[Row], axes: MarbleRunAxes, out: Path, device: str) -> None:
+    """Draw rewards by level, levels reached, learning curves and what SAVE builds."""
     from save_rl.report.panels import curve_panels, level_figure, progress_figure
     from save_rl.report.results import column, select
 
-    check_scale(scale)
-    axes, places = replace(SCALES[scale], **overrides), Places(device, workers, jobs)
-    chosen = begin(NAME, axes, out, resume, places, (NAME,))
-    started = time.monotonic()
-
-    def rows_of(cell: Cell, metrics: Metrics, tests: dict[str, Tests]) -> list[Row]:
-        made = cell.settings
-        conditions: Row = {
-            "experiment": NAME, "agent": made.agent, "seed": made.seeds[0],
-            "sticky_cost": made.env_options["sticky_penalty"],
-        }  # fmt: skip
-        by_level = dict(zip(axes.levels, tests.values(), strict=True))
-        return run_rows(conditions, training_budget(made.agent, axes.budget), metrics, by_level)
-
-    rows = run_cells(make_cells(axes, out), rows_of, out, places)
     level_figure(main_rows(rows), out / "figure.png")
     progress_figure(rows, out / "curves.png")
     curve_panels(
@@ -214,7 +200,28 @@ def run(
         level = int(column(first, "value").min())
         runs = [(cost, run_folder(out, cost, "save", 0)) for cost in axes.costs]
         gallery(runs, out / "structures.png", level, axes.budget, device)
-    claims = marble_run_claims(rows, axes.budget)
-    write_claims(out / "claims.json", claims)
-    write_provenance(out, command, chosen.device_kind, started)
-    return claims
+
+
+MARBLE_RUN = Experiment(
+    NAME,
+    "Figures 4, D.2 and D.3: rewards per level. The scale sets the axes; options override it.",
+    SCALES,
+    options={
+        **run_options(
+            "smoke (two minutes), small (3 seeds, 20,000 episodes), paper (10 seeds, 1e6 episodes)."
+        ),
+        "costs": "Costs of a sticky block.",
+        "agents": "Agents that learn.",
+        "levels": "Test levels, from 0 to 6.",
+        "seeds": "Number of seeds.",
+        "episodes": "Training episodes.",
+        "budget": "Simulations per decision while training and in tests.",
+        "test_episodes": "Test episodes per level and budget.",
+        "lanes": "Episodes played in parallel while training.",
+        "epsilon_episodes": "Episodes over which ε falls.",
+        "beta_episodes": "Episodes over which the weights of the losses change.",
+    },
+    work=training_runs(make_cells, rows_of),
+    claims=lambda rows, axes: marble_run_claims(rows, axes.budget),
+    figures=figures,
+)

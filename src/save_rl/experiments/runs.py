@@ -3,6 +3,7 @@
 import csv
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.errors import require
-from save_rl.experiments.folder import open_folder
+from save_rl.experiments.experiment import A, Places, Work, folder_options
 from save_rl.report.results import Row, write_results
 
 CURVE_POINTS = 60
@@ -49,12 +50,14 @@ class Cell(NamedTuple):
     tables: tuple[Table, ...]
 
 
-class Places(NamedTuple):
-    """Resources for running cells. workers: processes for simulators. jobs: cells at a time."""
-
-    device: str
-    workers: int = -1
-    jobs: int = 1
+def run_options(scales: str, simulators: str = "simulators") -> dict[str, str]:
+    """Return the options of every experiment made of training runs, with their help."""
+    return {
+        **folder_options(scales),
+        "device": "auto, cpu or gpu.",
+        "workers": f"Processes for {simulators}: -1 for one per core, 0 for none.",
+        "jobs": "Training runs in parallel, each in its own process; they share the cores.",
+    }
 
 
 def check_choices(axes: Any, names: Iterable[str]) -> None:
@@ -74,24 +77,28 @@ def check_agents(agents: Sequence[str], hint: str = "", *, frames: bool = False)
         require(row.recurrent == frames, "--agents", repr(agent), kind)
 
 
-def begin(
-    name: str, axes: Any, out: Path, resume: bool, places: Places, envs: Iterable[str]
-) -> Any:
-    """Check everything, then prepare the folder; return the JAX device."""
-    from save_rl.envs import make
-    from save_rl.training.devices import select_device
+def training_runs(
+    make_cells: Callable[[A, Path], list[Cell]],
+    rows_of: Callable[[A, Cell, Metrics, dict[str, Tests]], list[Row]],
+) -> Callable[[A, Path, Places], Work]:
+    """Return the work of an experiment that is made of training runs: its cells and their rows."""
 
-    axes.check()
-    device, workers, jobs = places
-    require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
-    require(jobs >= 1, "--jobs", jobs, "at least 1")
-    for env in envs:
-        make(env)  # fails early if the physics engine is not installed
-    if jobs > 1:  # jobs share the GPU, so none may preallocate its memory
-        os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    chosen = select_device(device)
-    open_folder(out, name, axes, resume)
-    return chosen
+    def work(axes: A, out: Path, places: Places) -> Work:
+        from save_rl.envs import make
+        from save_rl.training.devices import select_device
+
+        device, workers, jobs = places
+        require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
+        require(jobs >= 1, "--jobs", jobs, "at least 1")
+        if jobs > 1:  # jobs share the GPU, so none may preallocate its memory
+            os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        cells = make_cells(axes, out)
+        for env in dict.fromkeys(cell.settings.env for cell in cells):
+            make(env)  # fails early if the physics engine is not installed
+        kind = select_device(device).device_kind
+        return Work(kind, lambda: run_cells(cells, partial(rows_of, axes), out, places))
+
+    return work
 
 
 def training_budget(agent: str, budget: int) -> int:

@@ -1,6 +1,6 @@
 """Figure 2d: learning curves with networks on Tightrope (sparse, 95 % terminal)."""
 
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,9 @@ import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.errors import require
-from save_rl.experiments.folder import check_scale, open_folder, write_provenance
+from save_rl.experiments.experiment import Experiment, Places, Work, folder_options
+from save_rl.experiments.tightrope_claims import network_claims
+from save_rl.report.results import Row
 
 NAME = "tightrope-network"
 SOLVED = 0.95
@@ -17,7 +19,7 @@ SOLVED = 0.95
 
 
 @dataclass(frozen=True)
-class Axes:
+class NetworkAxes:
     """The agents, the length of training and the version of Tightrope."""
 
     agents: tuple[str, ...]
@@ -39,13 +41,17 @@ class Axes:
 
 _AGENTS = ("save", "q-learning", "puct")
 SCALES = {
-    "smoke": Axes(_AGENTS, seeds=2, episodes=2_000, budget=10, terminal=95, test_episodes=32),
-    "small": Axes(_AGENTS, seeds=3, episodes=100_000, budget=10, terminal=95),
-    "paper": Axes(_AGENTS, seeds=10, episodes=1_000_000, budget=10, terminal=95),  # paper B.3
+    "smoke": NetworkAxes(
+        _AGENTS, seeds=2, episodes=2_000, budget=10, terminal=95, test_episodes=32
+    ),
+    "small": NetworkAxes(_AGENTS, seeds=3, episodes=100_000, budget=10, terminal=95),
+    "paper": NetworkAxes(  # paper B.3
+        _AGENTS, seeds=10, episodes=1_000_000, budget=10, terminal=95
+    ),
 }
 
 
-def settings(axes: Axes, agent: str) -> Any:
+def settings(axes: NetworkAxes, agent: str) -> Any:
     """Return the training settings of one agent."""
     from save_rl.training.settings import TrainSettings
 
@@ -90,41 +96,57 @@ def curve_rows(agent: str, budget: int, metrics: list[dict[str, float]]) -> list
     return rows
 
 
-def run(
-    scale: str, overrides: dict[str, Any], out: Path, resume: bool, command: str, device: str
-) -> list[Any]:
-    """Train the agents one after the other and write the files; return the claims."""
-    from save_rl.experiments.tightrope_claims import network_claims
-    from save_rl.report.claims import write_claims
-    from save_rl.report.plots import learning_curves
-    from save_rl.report.results import write_results
+def work(axes: NetworkAxes, out: Path, places: Places) -> Work:
+    """Return the work: to train the agents one after the other."""
     from save_rl.training.devices import select_device
-    from save_rl.training.loop import train
 
-    check_scale(scale)
-    axes = Axes(**{**SCALES[scale].__dict__, **overrides})
-    axes.check()
-    chosen = select_device(device)
-    open_folder(out, NAME, axes, resume)
-    started = time.monotonic()
-    rows = []
-    for agent in axes.agents:
-        folder = out / "runs" / agent
-        result = train(
-            settings(axes, agent),
-            folder,
-            resume=(folder / "config.json").exists(),
-            device=device,
-            label=agent,
-        )
-        rows += curve_rows(agent, axes.budget, result.metrics)
-    write_results(out / "results.csv", rows)
+    def make() -> list[Row]:
+        from save_rl.training.loop import train
+
+        rows = []
+        for agent in axes.agents:
+            folder = out / "runs" / agent
+            result = train(
+                settings(axes, agent),
+                folder,
+                resume=(folder / "config.json").exists(),
+                device=places.device,
+                label=agent,
+            )
+            rows += curve_rows(agent, axes.budget, result.metrics)
+        return rows
+
+    return Work(select_device(places.device).device_kind, make)
+
+
+def figures(rows: Sequence[Row], axes: NetworkAxes, out: Path, _: str) -> None:
+    """Draw the learning curves."""
+    from save_rl.report.plots import learning_curves
+
     learning_curves(
         rows, out / "figure.png",
         title=f"Tightrope, {axes.reward} reward, {axes.terminal:g} % terminal, "
         f"budget {axes.budget}",
     )  # fmt: skip
-    claims = network_claims(rows)
-    write_claims(out / "claims.json", claims)
-    write_provenance(out, command, chosen.device_kind, started)
-    return claims
+
+
+TIGHTROPE_NETWORK = Experiment(
+    NAME,
+    "Figure 2d: learning curves with networks. The scale sets the axes; options override it.",
+    SCALES,
+    options={
+        **folder_options(
+            "smoke (a minute), small (3 seeds, 1e5 episodes), paper (10 seeds, 1e6 episodes)."
+        ),
+        "device": "auto, cpu or gpu.",
+        "agents": "Agents.",
+        "seeds": "Number of seeds.",
+        "episodes": "Training episodes.",
+        "budget": "Simulations per decision.",
+        "terminal": "Percentage of terminal actions.",
+        "reward": "sparse or dense.",
+    },
+    work=work,
+    claims=lambda rows, _: network_claims(rows),
+    figures=figures,
+)

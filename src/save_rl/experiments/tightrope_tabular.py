@@ -3,22 +3,24 @@
 import os
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from save_rl.agents import get_agent
 from save_rl.errors import Interrupted, require
-from save_rl.experiments.folder import check_scale, open_folder, write_provenance
+from save_rl.experiments.experiment import Experiment, Places, Work, folder_options
+from save_rl.experiments.tightrope_claims import tabular_claims
+from save_rl.report.results import Row, read_results, write_results
 
 NAME = "tightrope-tabular"
 
 
 @dataclass(frozen=True)
-class Axes:
+class TabularAxes:
     """The grid: every agent in every combination, over seeds `0 … seeds-1`."""
 
     reward: tuple[str, ...]
@@ -48,9 +50,9 @@ class Axes:
 _AGENTS = ("save", "puct", "uct", "q-learning", "uct-threshold")
 _BOTH = ("dense", "sparse")
 SCALES = {
-    "smoke": Axes(_BOTH, (50, 95), (5,), _AGENTS, seeds=2, episodes=50),
-    "small": Axes(_BOTH, (50, 95, 99), (10, 50), _AGENTS, seeds=5, episodes=500),
-    "paper": Axes(  # paper B.2; 20 seeds, 500 episodes
+    "smoke": TabularAxes(_BOTH, (50, 95), (5,), _AGENTS, seeds=2, episodes=50),
+    "small": TabularAxes(_BOTH, (50, 95, 99), (10, 50), _AGENTS, seeds=5, episodes=500),
+    "paper": TabularAxes(  # paper B.2; 20 seeds, 500 episodes
         _BOTH, (50, 75, 90, 95, 99), (5, 10, 20, 50, 100), _AGENTS, seeds=20, episodes=500
     ),
 }
@@ -66,7 +68,7 @@ class Cell(NamedTuple):
     budget: int
 
 
-def cells(axes: Axes) -> Iterator[Cell]:
+def cells(axes: TabularAxes) -> Iterator[Cell]:
     """Yield all cells; the seeds of a setting follow one another."""
     grid = product(axes.reward, axes.terminal, axes.budgets, axes.agents, range(axes.seeds))
     for reward, terminal, budget, agent, seed in grid:
@@ -90,43 +92,29 @@ def run_cell(cell: Cell, episodes: int) -> float:
     return float(rewards.mean())
 
 
-def _row(cell: Cell, value: float) -> dict[str, Any]:
+def _row(cell: Cell, value: float) -> Row:
     return {"experiment": NAME, **cell._asdict(), "metric": "test_reward", "value": value}
 
 
-def run(scale: str, overrides: dict[str, Any], out: Path, resume: bool, command: str) -> list[Any]:
-    """Run the grid and write its files; return the claims."""
-
-    from save_rl.experiments.tightrope_claims import tabular_claims
-    from save_rl.report.claims import write_claims
-    from save_rl.report.plots import tabular_figure
-    from save_rl.report.results import read_results, write_results
+def run_grid(axes: TabularAxes, out: Path, cores: int) -> list[Row]:
+    """Run the cells that `results.csv` does not have, in threads; return the rows of all."""
     from save_rl.training.interrupt import StopOnSignal
     from save_rl.training.progress import Progress
 
-    check_scale(scale)
-    if "terminal" in overrides:  # 95 and 95.0 are the same setting, with the same random numbers
-        whole = tuple(int(t) if float(t).is_integer() else t for t in overrides["terminal"])
-        overrides = {**overrides, "terminal": whole}
-    axes = Axes(**{**SCALES[scale].__dict__, **overrides})
-    axes.check()
-    open_folder(out, NAME, axes, resume)
-    started = time.monotonic()
     done: dict[Cell, float] = {}
     path = out / "results.csv"
-    if resume and path.exists():
+    if path.exists():
         for row in read_results(path):
             cell = Cell._make(row[field] for field in Cell._fields)
             done[cell] = float(str(row["value"]))
 
-    def save() -> list[dict[str, Any]]:
+    def save() -> list[Row]:
         rows = [_row(cell, done[cell]) for cell in cells(axes) if cell in done]
         write_results(path, rows)
         return rows
 
     todo = [cell for cell in cells(axes) if cell not in done]
     total, saved = len(todo) + len(done), time.monotonic()
-    cores = len(os.sched_getaffinity(0))
     with (
         StopOnSignal() as stop,
         Progress("tables", total, "runs") as bar,
@@ -151,11 +139,45 @@ def run(scale: str, overrides: dict[str, Any], out: Path, resume: bool, command:
                 save()
         if stop.code is not None and len(done) < total:
             raise Interrupted(f"stopped; '{out}' is saved, continue with --resume.", stop.code)
-    rows = save()
-    shown = [row for row in rows if row["agent"] != "uct-threshold"]  # not in the paper's figure
+    return save()
+
+
+def work(axes: TabularAxes, out: Path, _: Places) -> Work:
+    """Return the work: to run the grid on all cores."""
+    cores = len(os.sched_getaffinity(0))
+    return Work(f"CPU, {cores} threads", lambda: run_grid(axes, out, cores))
+
+
+def figures(rows: Sequence[Row], axes: TabularAxes, out: Path, device: str) -> None:
+    """Draw the rewards of the agents that are in the paper's figure."""
+    from save_rl.report.plots import tabular_figure
+
+    shown = [row for row in rows if row["agent"] != "uct-threshold"]
     if shown:
         tabular_figure(shown, out / "figure.png")
-    claims = tabular_claims(rows)
-    write_claims(out / "claims.json", claims)
-    write_provenance(out, command, f"CPU, {cores} threads", started)
-    return claims
+
+
+def whole_percentages(axes: TabularAxes, _: Mapping[str, Any]) -> TabularAxes:
+    """Return the axes with 95.0 as 95: the same setting, with the same random numbers."""
+    whole = (int(t) if float(t).is_integer() else t for t in axes.terminal)
+    return replace(axes, terminal=tuple(whole))
+
+
+TIGHTROPE_TABULAR = Experiment(
+    NAME,
+    "Figure 2a-c: four agents with tables. The scale sets the axes; options override it.",
+    SCALES,
+    options={
+        **folder_options("smoke (seconds), small (a minute), paper (the whole grid)."),
+        "reward": "dense, sparse.",
+        "terminal": "Percentages of terminal actions.",
+        "budgets": "Simulations per decision.",
+        "agents": "Agents.",
+        "seeds": "Number of seeds.",
+        "episodes": "Training episodes.",
+    },
+    work=work,
+    claims=lambda rows, _: tabular_claims(rows),
+    figures=figures,
+    settle=whole_percentages,
+)
