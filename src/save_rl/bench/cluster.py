@@ -180,7 +180,7 @@ class _Alone:
     def __init__(self, case: _Case, processes: int):
         settings, lanes = case.settings, case.settings.lanes
         level = case.program._wanted(case.state[0])
-        order = Order(episodes=0, length=1.0, level=level, version=0, updates=0)
+        order = Order(episodes=0, length=1.0, level=level, version=0)
         leaves = [np.asarray(x) for x in jax.tree.leaves(case.program.params(case.state))]
         make: Any = ray.remote(_Acting).options(runtime_env={"env_vars": crew.ONE_CORE})
         tasks = [

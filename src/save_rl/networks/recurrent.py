@@ -135,11 +135,6 @@ class RecurrentNetwork(eqx.Module):
         self.advantage = MLP((sizes.hidden, sizes.stream, num_actions), advantage)
         self.num_actions, self.reward_input = num_actions, reward_input
 
-    def zero_state(self, batch: int) -> dict[str, Array]:
-        """Return the state before the first step of an episode."""
-        zeros = jnp.zeros((batch, self.lstm.hidden.shape[0]))
-        return {"hidden": zeros, "cell": zeros}
-
     def __call__(
         self, observation: dict[str, Array], state: dict[str, Array]
     ) -> tuple[Array, dict[str, Array]]:

@@ -266,7 +266,7 @@ class Program(Stage):
         """Take a real step in all lanes, and complete sequences. Finished episodes stay at their
         end until `renew`.
 
-        seed: the state of its lanes, and its number of updates.
+        seed: the state of its lanes.
         """
         s, pool = self.settings, self.pool
         rng = self._random(index, ACT, step)
@@ -295,10 +295,8 @@ class Program(Stage):
                 q_theta=recall.root_q,
                 state=before,
                 q_mcts=to_rescaled(found, self.r2d2.network.search_space) if searched else None,
-                explored=explored if searched else None,
             ),
             over,
-            int(seed.updates),
             pool.observation(lanes)["frames"][..., -1],
         )
         self._writer.drop(np.flatnonzero(~moved))
@@ -353,7 +351,7 @@ class Program(Stage):
     def _due(self, seed: SequenceSeed) -> list[Drawn]:
         """Sample the batches of all updates that are due."""
         replay, settings, due = self._replay, self.r2d2.replay, []
-        while len(replay) >= settings.minimum and replay.limiter.owed >= settings.batch:
+        while len(replay) >= settings.minimum and replay.owed >= settings.batch:
             due.append(replay.draw(self._random(0, _LEARN, int(seed.updates) + len(due))))
         return due
 
