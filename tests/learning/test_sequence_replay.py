@@ -13,6 +13,7 @@ from save_rl.learning.sequence_replay import Packed, SequenceReplay, pack
 from save_rl.learning.sequences import LEAD, Shapes, Writer, blank
 from tests.learning.test_sequences import PAPER, SHAPES, SMALL, episodes, expected, run, starts
 
+REAL = Shapes(frame=(84, 84), state=(2, 512), actions=18, searched=True)
 TINY = SequenceSettings(burn_in=1, train=2, period=1)
 EXAMPLE = blank(TINY, SHAPES)
 LENGTHS = (1, 39, 40, 41, 80, 81, 120, 121, 1000)
@@ -94,7 +95,7 @@ def test_batches_equal_the_raw_episodes(cut, searched):
 
 def test_frames_of_the_real_size_come_back():
     rng = np.random.default_rng(0)
-    sequence = blank(SMALL, Shapes())
+    sequence = blank(SMALL, REAL)
     sequence.frames[:] = rng.integers(256, size=sequence.frames.shape)
     ring = SequenceReplay(
         ReplaySettings(capacity=4, minimum=1, batch=3, samples_per_insert=1.0), sequence
@@ -226,12 +227,12 @@ def test_too_few_bytes_are_refused_before_any_work():
         r"the room of the minimum of 50 sequences\.$",
     ):
         SequenceReplay(
-            ReplaySettings(capacity=1000, minimum=50, capacity_bytes=10**6), blank(PAPER, Shapes())
+            ReplaySettings(capacity=1000, minimum=50, capacity_bytes=10**6), blank(PAPER, REAL)
         )
     with pytest.raises(
         InputError, match=r"10000000 sequences need about \d+\.\d GiB, and this mac"
     ):
-        SequenceReplay(ReplaySettings(capacity=10**7, capacity_bytes=2**50), blank(PAPER, Shapes()))
+        SequenceReplay(ReplaySettings(capacity=10**7, capacity_bytes=2**50), blank(PAPER, REAL))
     with pytest.raises(InputError, match=r"--r2d2.replay.minimum: 9 is not possible"):
         replay(minimum=9)
 

@@ -20,7 +20,7 @@ from save_rl.learning.sequences import (
     td_errors,
 )
 
-SHAPES = Shapes(frame=(3, 2), state=(2, 4), actions=5)
+SHAPES = Shapes(frame=(3, 2), state=(2, 4), actions=5, searched=True)
 PAPER = SequenceSettings()
 SMALL = SequenceSettings(burn_in=10, train=20, period=10)
 LENGTHS = (1, 2, 39, 40, 41, 80, 81, 119, 120, 121, 122, 160, 161)

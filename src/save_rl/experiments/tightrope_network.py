@@ -10,10 +10,9 @@ import numpy as np
 from save_rl.agents import get_agent
 from save_rl.errors import require
 from save_rl.experiments.folder import check_scale, open_folder, write_provenance
+from save_rl.experiments.tightrope_claims import SOLVED, network_claims
 
 NAME = "tightrope-network"
-SOLVED = 0.95
-"""Test reward from which the task counts as solved."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,6 @@ def run(
     scale: str, overrides: dict[str, Any], out: Path, resume: bool, command: str, device: str
 ) -> list[Any]:
     """Train the agents one after the other and write the files; return the claims."""
-    from save_rl.experiments.tightrope_claims import network_claims
     from save_rl.report.claims import write_claims
     from save_rl.report.plots import learning_curves
     from save_rl.report.results import write_results

@@ -15,20 +15,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from save_rl.envs.atari_protocol import STACK
 from save_rl.learning.r2d2_settings import ETA, SequenceSettings
 from save_rl.rescaling import rescale, unscale
 
-LEAD = 3  # frames before the first step, for its stack of 4
+LEAD = STACK - 1  # frames before the first step
 LEVEL = 1  # zlib's compression level
 
 
 class Shapes(NamedTuple):
     """The shapes of one step of an agent."""
 
-    frame: tuple[int, ...] = (84, 84)
-    state: tuple[int, ...] = (2, 512)
-    actions: int = 18
-    searched: bool = True  # steps have Q_MCTS
+    frame: tuple[int, ...]
+    state: tuple[int, ...]
+    actions: int
+    searched: bool  # steps have Q_MCTS
 
 
 class Step(NamedTuple):

@@ -20,13 +20,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from save_rl.envs.atari_protocol import SIZE, STACK
 from save_rl.errors import require, unknown_name
 from save_rl.networks.mlp import MLP
 from save_rl.rescaling import rescale
 from save_rl.types import Array
 
-SIZE = 84  # width and height of a frame, in pixels
-STACK = 4  # frames per observation
 KERNELS = ((8, 4), (4, 2), (3, 1))  # size and stride: DQN's torso
 REWARD_INPUTS = ("raw", "tanh", "h")  # as in SEED RL; as in Acme; rescaled like the outputs
 
