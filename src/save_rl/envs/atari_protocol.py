@@ -1,4 +1,4 @@
-"""How Atari games are played and shown; imports nothing, so it needs no ale-py."""
+"""Constants of playing and showing Atari games; imports nothing, so it needs no ale-py."""
 
 REPEAT = 4  # frames per step
 MAX_FRAMES = 108_000  # of an episode, 30 minutes; R2D2, table 2
