@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from save_rl.envs.pool import usable_cores
 from save_rl.errors import InputError, RunError
 from save_rl.experiments import construction, marble_run
 from save_rl.experiments import jobs as jobs_module
 from save_rl.experiments.runs import Cell, Places, Table, read_cell, run_cells
+from save_rl.processes import usable_cores
 from save_rl.report.results import read_results
 from save_rl.training.settings import TrainSettings
 from tests.envs.pool_simulators import have_ended, wait_until

@@ -12,8 +12,8 @@ import numpy as np
 
 from save_rl.bench.clocks import Clocks
 from save_rl.envs import simulator_name
-from save_rl.envs.pool import usable_cores
 from save_rl.errors import InputError, RunError
+from save_rl.processes import usable_cores
 from save_rl.training import loop
 from save_rl.training.cluster import crew
 from save_rl.training.cluster.actor import Actor, Order, Task, peak_megabytes
