@@ -67,7 +67,7 @@ lowest: $(VENV)/.dev
 $(VENV)/.run $(VENV)/.dev: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 	  { echo "save-rl needs Python 3.11 to 3.13; set PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(BIN)/python -c '' 2>/dev/null || { rm -rf $(VENV); $(call make_venv,$(VENV)); }
+	@$(BIN)/python -c '$(if $(UV),,import pip)' 2>/dev/null || { rm -rf $(VENV); $(call make_venv,$(VENV)); }
 	@echo "installing (a minute or two the first time) ..."
 	@$(call install,$(VENV)) -c constraints.txt -e '.$(if $(filter %.dev,$@),[dev],)'
 	@touch $@

@@ -16,7 +16,7 @@ LAYERS = (
     {"training", "evaluation", "players", "api"},
     {"agents", "search", "learning"},
     {"networks", "envs"},
-    {"types", "errors", "files", "compiled", "rescaling"},
+    {"types", "errors", "files", "processes", "compiled", "rescaling"},
 )
 # Imports that go up, each with its reason.
 UPWARDS = {

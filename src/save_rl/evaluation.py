@@ -26,14 +26,13 @@ from save_rl.training.loop import Program, make_program
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import BEST, read_config, read_settings
 from save_rl.training.settings import TrainSettings
-from save_rl.training.stage import Stage
+from save_rl.training.stage import MAX_TEST_STEPS, Stage
 from save_rl.types import Array, Simulator, State
 
 _LANES, _HOST_LANES = 256, 64
 _LARGE_BUDGET, _LARGE_BUDGET_LANES = 200, 16  # large trees need memory
 _OVER_RUNS = ("uct", "uct-threshold")  # agents that can search over the network of a run
 _PLAYERS_ONLY = ("random", "scripted")  # agents that need no search, and no network
-_MAX_STEPS = 1000  # of a test episode, for environments without `max_steps`
 
 
 class TestEpisodes(NamedTuple):
@@ -49,7 +48,7 @@ def play(
     episodes: int, budget: int, c: float, discount: float,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the returns and lengths of `episodes` parallel test episodes; jittable."""
-    limit = getattr(env, "max_steps", _MAX_STEPS)
+    limit = getattr(env, "max_steps", MAX_TEST_STEPS)
     reset_key, key = jax.random.split(key)
     states = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
     zeros = jnp.zeros(episodes)

@@ -592,8 +592,8 @@ def test_a_game_that_can_not_be_loaded_is_named(answer, tmp_path, monkeypatch):
 
 
 def test_a_replay_that_memory_can_not_hold_is_refused(answer, tmp_path, monkeypatch):
-    """A sequence is 124 frames of 84 x 84 bytes, 121 steps of 21 bytes, a memory of 4 kB and 12
-    bytes: 881,593, of which a 14th is expected to be left when it is compressed."""
+    """A sequence is 124 frames of 84 x 84 bytes, 121 steps of 21 bytes, a memory of 4 kB and 4
+    bytes: 881,585, of which a 14th is expected to be left when it is compressed."""
     monkeypatch.setattr("save_rl.learning.sequence_replay.machine_memory", lambda: 4 * 2**30)
     monkeypatch.setattr("save_rl.envs.pool.Pool._start", lambda *_: pytest.fail("too late"))
     assert answer(f"{RECURRENT} --workers 2") == (

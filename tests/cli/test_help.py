@@ -76,7 +76,6 @@ NOT_SHOWN = {
     (R2D2Settings, "network"),
     (R2D2Settings, "sequences"),
     (R2D2Settings, "replay"),
-    (ReplaySettings, "tolerance"),  # for actors and a learner that wait for each other
 }
 
 

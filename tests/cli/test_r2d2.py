@@ -63,7 +63,8 @@ def test_it_learns(tmp_path):
     losses = {"loss_q": [], "loss_a": []}
     for learner in (start, seed.learner):
         rng = np.random.default_rng(0)
-        batches = [to_batch(program._replay.sample(rng), 0.997) for _ in range(8)]
+        replay = program._replay
+        batches = [to_batch(replay.unpack(replay.draw(rng)), 0.997) for _ in range(8)]
         leaves = jax.tree.leaves((learner.params, learner.optimiser))
         target = jax.tree.leaves(seed.learner.target)
         about = [program.networks.update(leaves, target, batch)[1] for batch in batches]

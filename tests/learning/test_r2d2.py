@@ -185,7 +185,7 @@ def test_no_gradient_passes_through_targets():
     ones = np.ones(3, np.float32)
 
     def total(online_q, target_q):
-        return jnp.sum(targets(ones, ones, online_q, target_q, ones > 0))
+        return jnp.sum(targets(ones, ones, online_q, target_q, ones > 0, n=5))
 
     q = np.arange(8, dtype=np.float32).reshape(4, 2)
     gradients = jax.grad(total, (0, 1))(q, q)
@@ -551,8 +551,9 @@ def test_a_sequence_may_begin_with_its_training_steps():
     _, state = burn_in(network, batch)
     steps = {k: x[BURN_IN:] for k, x in batch._asdict().items() if k not in ("state", "weight")}
     loss = eqx.filter_jit(r2d2.sequence_loss)
-    whole = loss(network, network, batch, burn_in=BURN_IN)
-    later = loss(network, network, Sequences(**steps, state=state, weight=batch.weight), burn_in=0)
+    whole = loss(network, network, batch, 1.0, 10.0, BURN_IN, N)
+    later = Sequences(**steps, state=state, weight=batch.weight)
+    later = loss(network, network, later, 1.0, 10.0, 0, N)
     assert_close(later, whole)
 
 

@@ -9,15 +9,11 @@ from hypothesis import strategies as st
 from save_rl.errors import InputError, RunError
 from save_rl.learning import sequence_replay
 from save_rl.learning.r2d2_settings import ReplaySettings, SequenceSettings
-from save_rl.learning.sequence_replay import (
-    Packed,
-    RateLimiter,
-    SequenceReplay,
-    pack,
-)
+from save_rl.learning.sequence_replay import Packed, SequenceReplay, pack
 from save_rl.learning.sequences import LEAD, Shapes, Writer, blank
 from tests.learning.test_sequences import PAPER, SHAPES, SMALL, episodes, expected, run, starts
 
+REAL = Shapes(frame=(84, 84), state=(2, 512), actions=18, searched=True)
 TINY = SequenceSettings(burn_in=1, train=2, period=1)
 EXAMPLE = blank(TINY, SHAPES)
 LENGTHS = (1, 39, 40, 41, 80, 81, 120, 121, 1000)
@@ -30,22 +26,32 @@ def replay(**options):
 
 
 def numbered(number, priority=1.0):
-    """A tiny sequence that carries a number."""
-    sequence = EXAMPLE._replace(version=np.asarray(number, np.int64))
+    """A tiny sequence whose rewards are a number."""
+    sequence = EXAMPLE._replace(reward=np.full_like(EXAMPLE.reward, number))
     return pack(sequence._replace(priority=np.asarray(priority, np.float32)))
 
 
-def versions(ring):
+def sample(ring, rng):
+    """A batch, decompressed."""
+    return ring.unpack(ring.draw(rng))
+
+
+def numbers(batch):
+    """The numbers of `numbered` in a batch."""
+    return batch.sequences.reward[0]
+
+
+def held(ring):
     """What a replay holds, by the numbers of `numbered`, the oldest first."""
-    serial, version = [], []
+    serial, number = [], []
     rng = np.random.default_rng(0)
     for _ in range(20):
-        sample = ring.sample(rng)
-        serial.append(sample.serial)
-        version.append(sample.sequences.version)
+        batch = sample(ring, rng)
+        serial.append(batch.serial)
+        number.append(numbers(batch))
     order, first = np.unique(np.concatenate(serial), return_index=True)
-    assert order.tolist() == list(range(ring.evicted, ring.limiter.inserted))
-    return np.concatenate(version)[first].tolist()
+    assert order.tolist() == list(range(ring.evicted, ring.inserted))
+    return np.concatenate(number)[first].tolist()
 
 
 @pytest.mark.parametrize(("cut", "searched"), [(PAPER, True), (SMALL, True), (SMALL, False)])
@@ -70,16 +76,16 @@ def test_batches_equal_the_raw_episodes(cut, searched):
         assert packed.priority == sequence.priority
         ring.add(packed._replace(priority=1.0))  # equal shares: a batch is everything, once
     assert len(finished) == len(raw)
-    batch = ring.sample(np.random.default_rng(0)).sequences
+    batch = sample(ring, np.random.default_rng(0)).sequences
     assert batch.frames.shape == (LEAD + cut.steps, len(raw), *SHAPES.frame)
-    assert (batch.q_mcts is not None) == (batch.explored is not None) == searched
+    assert (batch.q_mcts is not None) == searched
     for column in range(len(raw)):
         key = float(batch.reward[cut.burn_in, column])
         assert batch.priority[column] == np.float32(first_priority.pop(key))
         for name, array in raw.pop(key).items():
             if name == "state":
                 np.testing.assert_array_equal(batch.state[column], array)
-            elif searched or name not in ("q_mcts", "explored"):
+            elif searched or name != "q_mcts":
                 stored = getattr(batch, name)
                 assert stored.flags.c_contiguous
                 assert stored.dtype == getattr(finished[0], name).dtype
@@ -89,13 +95,13 @@ def test_batches_equal_the_raw_episodes(cut, searched):
 
 def test_frames_of_the_real_size_come_back():
     rng = np.random.default_rng(0)
-    sequence = blank(SMALL, Shapes())
+    sequence = blank(SMALL, REAL)
     sequence.frames[:] = rng.integers(256, size=sequence.frames.shape)
     ring = SequenceReplay(
         ReplaySettings(capacity=4, minimum=1, batch=3, samples_per_insert=1.0), sequence
     )
     ring.add(pack(sequence))
-    frames = ring.sample(rng).sequences.frames
+    frames = sample(ring, rng).sequences.frames
     np.testing.assert_array_equal(frames, np.stack([sequence.frames] * 3, 1))
 
 
@@ -152,11 +158,11 @@ def test_sequences_are_drawn_with_their_priority_to_the_power_of_0_9():
     rng, draws = np.random.default_rng(0), 600
     counts = np.zeros(8)
     for _ in range(draws):
-        sample = ring.sample(rng)
-        np.testing.assert_array_equal(sample.sequences.version, sample.serial)
-        np.testing.assert_allclose(sample.probability, share[sample.serial - 5], rtol=1e-12)
-        counts += np.bincount(sample.serial - 5, minlength=8)
-        assert (np.abs(np.bincount(sample.serial - 5, minlength=8) - 16 * share) < 2).all()
+        batch = sample(ring, rng)
+        np.testing.assert_array_equal(numbers(batch), batch.serial)
+        np.testing.assert_allclose(batch.probability, share[batch.serial - 5], rtol=1e-12)
+        counts += np.bincount(batch.serial - 5, minlength=8)
+        assert (np.abs(np.bincount(batch.serial - 5, minlength=8) - 16 * share) < 2).all()
     # Strata make counts less spread than independent draws, so this bound is on the safe side.
     assert scipy.stats.chisquare(counts, 16 * draws * share).pvalue > 0.01
 
@@ -165,7 +171,7 @@ def test_priorities_of_sequences_that_are_gone_are_ignored():
     ring = replay(batch=8)
     for number in range(8):
         ring.add(numbered(number))
-    old = ring.sample(np.random.default_rng(0))
+    old = sample(ring, np.random.default_rng(0))
     for number in range(8, 11):  # in the slots of 0, 1 and 2
         ring.add(numbered(number))
     before = ring.state()["weights"].copy()
@@ -180,7 +186,7 @@ def test_priorities_of_sequences_that_are_gone_are_ignored():
 def test_a_priority_of_zero_can_still_be_drawn():
     ring = replay(batch=4)
     ring.add(numbered(0, priority=0.0))
-    np.testing.assert_array_equal(ring.sample(np.random.default_rng(0)).serial, [0, 0, 0, 0])
+    np.testing.assert_array_equal(sample(ring, np.random.default_rng(0)).serial, [0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
@@ -196,7 +202,7 @@ def test_capacity_in_sequences():
     for number in range(12):
         ring.add(numbered(number))
         assert len(ring) == min(number + 1, 5)
-    assert versions(ring) == [7, 8, 9, 10, 11]
+    assert held(ring) == [7, 8, 9, 10, 11]
 
 
 @given(st.lists(st.integers(400, 1500), min_size=1, max_size=40), st.integers(1500, 5000))
@@ -208,7 +214,7 @@ def test_capacity_in_bytes(sizes, room):
         held.append((number, size))
         while len(held) > 8 or sum(size for _, size in held) > room:
             held.pop(0)
-        assert list(range(ring.evicted, ring.limiter.inserted)) == [n for n, _ in held]
+        assert list(range(ring.evicted, ring.inserted)) == [n for n, _ in held]
         assert ring.held_bytes == sum(size for _, size in held)
         assert np.count_nonzero(ring.state()["weights"]) == len(held) == len(ring)
         assert ring._tree[1] == len(held)
@@ -221,12 +227,12 @@ def test_too_few_bytes_are_refused_before_any_work():
         r"the room of the minimum of 50 sequences\.$",
     ):
         SequenceReplay(
-            ReplaySettings(capacity=1000, minimum=50, capacity_bytes=10**6), blank(PAPER, Shapes())
+            ReplaySettings(capacity=1000, minimum=50, capacity_bytes=10**6), blank(PAPER, REAL)
         )
     with pytest.raises(
         InputError, match=r"10000000 sequences need about \d+\.\d GiB, and this mac"
     ):
-        SequenceReplay(ReplaySettings(capacity=10**7, capacity_bytes=2**50), blank(PAPER, Shapes()))
+        SequenceReplay(ReplaySettings(capacity=10**7, capacity_bytes=2**50), blank(PAPER, REAL))
     with pytest.raises(InputError, match=r"--r2d2.replay.minimum: 9 is not possible"):
         replay(minimum=9)
 
@@ -241,56 +247,30 @@ def test_sequences_that_hardly_shrink_stop_the_run_before_it_waits_forever():
         replay(minimum=1, capacity_bytes=1000).add(Packed(bytes(1001), 1.0))
 
 
-@pytest.mark.parametrize("ratio", [0.1, 0.77, 2.0, 100.0])
-@pytest.mark.parametrize(("minimum", "batch"), [(50, 8), (1, 64), (500, 64)])
-@given(actors=st.floats(0.02, 0.98), seed=st.integers(0, 10**6))
-@settings(max_examples=10)
-def test_the_rate_limiter_keeps_the_ratio(ratio, minimum, batch, actors, seed):
-    limits = ReplaySettings(minimum=minimum, batch=batch, samples_per_insert=ratio)
-    limiter = RateLimiter(limits)
-    slack = max(batch, ratio, 0.1 * ratio * minimum)
-    turns = np.random.default_rng(seed).random(3000) < actors
-    for actor in turns:
-        assert limiter.may_insert() or limiter.may_sample()
-        if actor and limiter.may_insert():
-            limiter.inserted += 1
-        elif not actor and limiter.may_sample():
-            assert limiter.inserted >= minimum
-            limiter.sampled += batch
-        beyond = limiter.inserted - minimum
-        if beyond < 0:
-            assert limiter.may_insert()
-            assert limiter.sampled == 0
-            continue
-        assert abs(limiter.sampled - ratio * beyond) <= slack + 1e-9
-        if ratio * beyond > 10 * slack:
-            assert limiter.sampled / beyond == pytest.approx(ratio, rel=0.1)
-
-
-def test_waiting_with_numbers_worked_by_hand():
-    limiter = RateLimiter(ReplaySettings(capacity=99, minimum=10, batch=4, samples_per_insert=2.0))
-    assert limiter.slack == 4  # a batch; the tolerance alone would be 2
-    limiter.inserted = 9
-    assert limiter.may_insert()
-    assert not limiter.may_sample()
-    limiter.inserted = 10
-    assert limiter.may_sample()  # one batch ahead
-    limiter.sampled = 4
-    assert not limiter.may_sample()
-    limiter.inserted, limiter.sampled = 12, 0  # 4 owed
-    assert not limiter.may_insert()
-    limiter.sampled = 4
-    assert limiter.may_insert()
+def test_samples_owed_with_numbers_worked_by_hand():
+    ring = replay(capacity=9, minimum=3, batch=4, samples_per_insert=2.0)
+    owed = []
+    for number in range(5):
+        ring.add(numbered(number))
+        owed.append(ring.owed)
+    assert owed == [-4, -2, 0, 2, 4]  # two for each sequence beyond the minimum
+    ring.draw(np.random.default_rng(0))
+    assert ring.owed == 0
+    ring.draw(np.random.default_rng(0))
+    assert ring.owed == -4
+    for number in range(20):  # what was evicted still counts
+        ring.add(numbered(number))
+    assert ring.owed == 36
 
 
 def play(ring, rng, rounds):
     """Add, draw and update for a while; returns all that was drawn."""
     drawn = []
     for number in range(rounds):
-        ring.add(numbered(ring.limiter.inserted, priority=1 + number % 5))
-        sample = ring.sample(rng)
-        ring.update(sample.serial - 2, rng.random(len(sample.serial)))
-        drawn.append((sample.serial, sample.probability, sample.sequences.version))
+        ring.add(numbered(ring.inserted, priority=1 + number % 5))
+        batch = sample(ring, rng)
+        ring.update(batch.serial - 2, rng.random(len(batch.serial)))
+        drawn.append((batch.serial, batch.probability, numbers(batch)))
     return drawn
 
 
@@ -328,4 +308,4 @@ def test_a_checkpoint_of_another_replay_is_refused():
 
 def test_nothing_can_be_drawn_from_nothing():
     with pytest.raises(ValueError, match="nothing to draw"):
-        replay().sample(np.random.default_rng(0))
+        replay().draw(np.random.default_rng(0))

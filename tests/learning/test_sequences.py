@@ -20,7 +20,7 @@ from save_rl.learning.sequences import (
     td_errors,
 )
 
-SHAPES = Shapes(frame=(3, 2), state=(2, 4), actions=5)
+SHAPES = Shapes(frame=(3, 2), state=(2, 4), actions=5, searched=True)
 PAPER = SequenceSettings()
 SMALL = SequenceSettings(burn_in=10, train=20, period=10)
 LENGTHS = (1, 2, 39, 40, 41, 80, 81, 119, 120, 121, 122, 160, 161)
@@ -43,7 +43,6 @@ class Episode(NamedTuple):
     q_theta: np.ndarray
     state: np.ndarray
     q_mcts: np.ndarray
-    explored: np.ndarray
     last: np.ndarray
     capped: bool
 
@@ -71,7 +70,6 @@ def episode(rng, length, capped, tag):
         q_theta=rng.normal(size=values).astype(np.float32),
         state=state,
         q_mcts=rng.normal(size=values).astype(np.float32),
-        explored=rng.random(values) < 0.5,
         last=rng.integers(1, 256, SHAPES.frame, np.uint8),
         capped=capped,
     )
@@ -92,7 +90,7 @@ def episodes(seed, lanes):
 STEP = [name for name in Step._fields if hasattr(Episode, name)]
 
 
-def run(writer, lanes, version=0):
+def run(writer, lanes):
     """Feed the lanes in lock-step. Lanes that are through go on with an episode without end."""
     longest = max(sum(len(e.reward) for e in lane) for lane in lanes)
     endless = episode(np.random.default_rng(9), longest + 1, True, 10**6)
@@ -103,7 +101,7 @@ def run(writer, lanes, version=0):
         arrays = {name: np.stack([getattr(e, name)[t] for e, t in now]) for name in STEP}
         over = np.array([t + 1 == len(e.reward) for e, t in now])
         last = np.stack([e.last for e, t in now])
-        finished += writer.add(Step(**arrays), over, version, last)
+        finished += writer.add(Step(**arrays), over, last)
     return [s for s in finished if s.reward[s.valid][0] < 10**6]
 
 
@@ -137,7 +135,6 @@ def expected(e, start, cut):
         "discount": window(e.discount),
         "valid": window(np.ones(length, bool)),
         "q_mcts": window(e.q_mcts),
-        "explored": window(e.explored),
         "state": e.state[first] if first >= 0 else np.zeros(SHAPES.state),
     }
 
@@ -267,19 +264,17 @@ def feed(writer, e, steps, names=STEP):
     for t in steps:
         arrays = {name: getattr(e, name)[t][None] for name in names}
         over = np.array([t + 1 == len(e.reward)])
-        yield from writer.add(Step(**arrays), over, 7, e.last[None])
+        yield from writer.add(Step(**arrays), over, e.last[None])
 
 
 def test_agents_without_search_store_no_search():
     (e,) = episodes(0, [[(30, False)]])[0]
-    plain = [name for name in STEP if name not in ("q_mcts", "explored")]
+    plain = [name for name in STEP if name != "q_mcts"]
     writer = Writer(SMALL, SHAPES._replace(searched=False), 1)
     finished = list(feed(writer, e, range(30), plain))
     assert len(finished) == 2
     for s in finished:
         assert s.q_mcts is None
-        assert s.explored is None
-        assert s.version == 7
 
 
 def test_a_sequence_stays_as_it_was_handed_out():
@@ -313,8 +308,8 @@ def test_saved_windows_are_small_where_pictures_hardly_change():
     values, state = np.zeros((lanes, SHAPES.actions), np.float32), np.zeros((lanes, *SHAPES.state))
     for t in range(25):
         frame[:, t, t] += 1  # one pixel
-        step = Step(frame, zero, zero, zero, zero, zero + 1, values, state, values, values > 0)
-        writer.add(step, np.zeros(lanes, bool), 0)
+        step = Step(frame, zero, zero, zero, zero, zero + 1, values, state, values)
+        writer.add(step, np.zeros(lanes, bool))
     saved = writer.state()
     assert saved["frame"].nbytes < 1.2 * frame.nbytes  # noise: it can't shrink; the rest does
     other = Writer(SMALL, shapes, lanes)
@@ -327,9 +322,9 @@ def test_contradictions_are_refused():
     step = Step(**{name: getattr(e, name)[0][None] for name in STEP})
     writer = Writer(SMALL, SHAPES, 1)
     with pytest.raises(ValueError, match="a discount of 0 in an episode that goes on"):
-        writer.add(step._replace(discount=np.zeros(1)), np.array([False]), 0)
+        writer.add(step._replace(discount=np.zeros(1)), np.array([False]))
     with pytest.raises(ValueError, match="there is no last_frame"):
-        writer.add(step, np.array([True]), 0)
+        writer.add(step, np.array([True]))
     with pytest.raises(InputError, match=r"sequences.period: 81 is not possible; it must be bet"):
         Writer(SequenceSettings(period=81), SHAPES, 1)
 

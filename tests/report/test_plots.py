@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from save_rl.agents import AGENTS
-from save_rl.report.palette import COLOURS, LOOKS, label, looks
+from save_rl.report.palette import LOOKS, label, looks
 from save_rl.report.plots import (
     budget_table,
     common_curves,
@@ -108,7 +108,8 @@ def test_curves_are_compared_where_all_seeds_have_been():
 
 def test_every_agent_has_its_own_colour_and_label():
     assert set(LOOKS) == set(AGENTS)
-    assert len(set(COLOURS.values())) == len({look.label for look in LOOKS.values()}) == len(LOOKS)
+    for kind in ("colour", "label"):
+        assert len({getattr(look, kind) for look in LOOKS.values()}) == len(LOOKS)
     assert [label(agent) for agent in ("save", "q-learning", "my-own")] == [
         "SAVE",
         "Q-learning",

@@ -196,7 +196,8 @@ INVALID = [
     {"metrics_bytes": "3"}, {"metrics_bytes": 2**63}, {"time_s": None}, {"time_s": [1.0]},
     {"time_s": float("nan")}, {"time_s": float("inf")}, {"time_s": "1"}, {"run_id": "other"},
     {"run_id": None}, {"number": None}, {"number": 2.0}, {"number": "2"}, {"format": None},
-    {"format": 1}, {"format": 3}, {"format": "2"}, {"sha256": 5},
+    {"format": 1}, {"format": checkpoint.FORMAT - 1}, {"format": checkpoint.FORMAT + 1},
+    {"format": str(checkpoint.FORMAT)}, {"sha256": 5},
 ]  # fmt: skip
 
 

@@ -95,6 +95,25 @@ def programs(prepare):
         program.close()
 
 
+class Counting(Inference):
+    """Counts requests and batches."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.requests = self.batches = 0
+
+    async def evaluate(self, observation, mask):
+        self.requests += 1
+        return await super().evaluate(observation, mask)
+
+    def _answer(self, asked):
+        self.batches += 1
+        return super()._answer(asked)
+
+    async def counts(self):
+        return self.requests, self.batches
+
+
 class Idle:
     """Takes cores, and does nothing."""
 
@@ -213,7 +232,7 @@ def test_an_actor_that_is_ahead_does_not_repeat_itself():
     actor.start(Task(asdict(settings()), 0, 0, 0, LANES, -1))
     program = host.Program(settings(), [maze(3)])
     leaves = jax.tree.leaves(program.params(program.begin())[0])
-    order = Order(episodes=0, length=1.0, level=-1, version=0, updates=0)
+    order = Order(episodes=0, length=1.0, level=-1, version=0)
     seeds = [actor.act(order, [leaves]).experience.next_seed for _ in range(2)]
     assert not np.array_equal(*seeds)
     program.close()
@@ -311,8 +330,9 @@ def test_a_step_that_is_not_counted_once_is_found(wrong):
 
 
 @pytest.mark.slow
-def test_one_process_answers_actors_and_memory_is_what_the_system_says(make):
+def test_one_process_answers_actors_and_memory_is_what_the_system_says(make, monkeypatch):
     """Object stores hold no more than they must."""
+    monkeypatch.setattr(crew, "Inference", Counting)
     wide = {"env": NUMBERED, "env_options": {"width": 8000}}
     program = make(actors=1, ahead=3, inference="learner", changes=wide)
     state, held = program.begin(), []
@@ -342,7 +362,7 @@ def test_questions_of_the_same_moment_are_one_batch():
     ]
 
     async def ask():
-        server = Inference(asdict(settings()), "cpu")
+        server = Counting(asdict(settings()), "cpu")
         await server.use(leaves)
         found = await asyncio.gather(*(server.evaluate(*one) for one in asked))
         return found, await server.counts()

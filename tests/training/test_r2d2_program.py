@@ -113,7 +113,7 @@ def test_an_update_is_a_step_of_adam_along_the_clipped_gradient(trained):
     made, (seed,) = trained
     replay = made._new_replay()
     replay.restore(made._replay.state())
-    batch = to_batch(replay.sample(np.random.default_rng(0)), 0.9)
+    batch = to_batch(replay.unpack(replay.draw(np.random.default_rng(0))), 0.9)
     start, target = made.networks.initial(jax.random.PRNGKey(5)), seed.learner.target
 
     def gradient(size):
@@ -171,13 +171,27 @@ def test_a_search_that_is_thrown_away_changes_nothing():
 @pytest.mark.parametrize(
     "space", ["transformed", "raw", pytest.param("mixed", marks=pytest.mark.slow)]
 )
-def test_what_a_search_found_is_replayed_in_the_units_of_the_network(space):
+def test_what_a_search_found_is_replayed_in_the_units_of_the_network(space, monkeypatch):
     """So where it did not look, there is what the network said; rewards are -6 to 6 points."""
     network = NetworkSettings(profile="small", search_space=space)
     made = program(network=network, replay=UNLEARNED)
-    advance(made, made.begin(), 2)
-    rows = {name: array[made._writer._rows["valid"]] for name, array in made._writer._rows.items()}
-    found, explored, own = rows["q_mcts"], rows["explored"], rows["q_theta"]
+    decide, add, tried, steps = made._decide, made._writer.add, [], []
+
+    def decided(*arguments, **options):
+        result, actions = decide(*arguments, **options)
+        tried.append(result.explored.copy())
+        return result, actions
+
+    def added(step, *arguments):
+        steps.append((step.q_mcts.copy(), step.q_theta.copy()))
+        return add(step, *arguments)
+
+    monkeypatch.setattr(made, "_decide", decided)
+    state = made.begin()
+    monkeypatch.setattr(made._writer, "add", added)
+    advance(made, state, 2)
+    found, own = (np.array(values) for values in zip(*steps, strict=True))
+    explored = np.array(tried)
     assert 0 < explored.sum() < explored.size
     np.testing.assert_allclose(found[~explored], own[~explored], rtol=1e-4, atol=1e-5)
     assert np.abs(found - own)[explored].max() > 0.1
@@ -208,8 +222,8 @@ def test_a_worker_that_dies_costs_its_episodes_and_not_the_run(tmp_path):
     assert seed.updates > 10
     assert seed.env_steps < 40 * LANES
     # No sequence goes over the place where an episode was lost.
-    for sample in (made._replay.sample(np.random.default_rng(i)) for i in range(30)):
-        s = sample.sequences
+    for i in range(30):
+        s = made._replay.unpack(made._replay.draw(np.random.default_rng(i))).sequences
         both = s.valid[1:] & s.valid[:-1]
         np.testing.assert_array_equal(s.previous_action[1:][both], s.action[:-1][both])
         np.testing.assert_array_equal(s.previous_reward[1:][both], s.reward[:-1][both])

@@ -33,7 +33,8 @@ def params(networks):
 
 def whole_pass(network, observations):
     """q̃ and memory after every one of some observations, one after the other."""
-    state, found = network.zero_state(1), []
+    zeros, found = np.zeros((1, network.lstm.hidden.shape[0])), []
+    state = {"hidden": zeros, "cell": zeros}
     for seen in observations:
         seen = {k: jnp.asarray(v)[None] for k, v in seen.items()}
         q, state = _call(network, seen, state)

@@ -19,8 +19,9 @@ import numpy as np
 
 from save_rl.bench import median_seconds
 from save_rl.envs.atari import Atari, AtariState
-from save_rl.envs.atari.emulator import REPEAT, Emulator
+from save_rl.envs.atari.emulator import Emulator
 from save_rl.envs.atari.frames import pushed
+from save_rl.envs.atari_protocol import REPEAT
 from save_rl.envs.pool import Pool, Source
 from save_rl.errors import RunError, require
 

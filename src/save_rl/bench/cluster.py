@@ -12,8 +12,8 @@ import numpy as np
 
 from save_rl.bench.clocks import Clocks
 from save_rl.envs import simulator_name
-from save_rl.envs.pool import usable_cores
 from save_rl.errors import InputError, RunError
+from save_rl.processes import usable_cores
 from save_rl.training import loop
 from save_rl.training.cluster import crew
 from save_rl.training.cluster.actor import Actor, Order, Task, peak_megabytes
@@ -180,7 +180,7 @@ class _Alone:
     def __init__(self, case: _Case, processes: int):
         settings, lanes = case.settings, case.settings.lanes
         level = case.program._wanted(case.state[0])
-        order = Order(episodes=0, length=1.0, level=level, version=0, updates=0)
+        order = Order(episodes=0, length=1.0, level=level, version=0)
         leaves = [np.asarray(x) for x in jax.tree.leaves(case.program.params(case.state))]
         make: Any = ray.remote(_Acting).options(runtime_env={"env_vars": crew.ONE_CORE})
         tasks = [

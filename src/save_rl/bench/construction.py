@@ -15,9 +15,9 @@ from save_rl.agents import get_agent
 from save_rl.bench import median_seconds
 from save_rl.bench.clocks import Clocks
 from save_rl.envs.construction.graph import ACTIONS_PER_EDGE, AVAILABLE, feature_count
-from save_rl.envs.pool import usable_cores
 from save_rl.learning.replay import Transition
 from save_rl.networks.graph import GraphNetwork
+from save_rl.processes import usable_cores
 from save_rl.training.devices import compiler_options, concurrent
 from save_rl.training.learner import Learning
 from save_rl.training.loop import make_program

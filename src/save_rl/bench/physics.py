@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.envs.construction import Construction, State, engine, graph, physics
+from save_rl.envs.construction import Construction, State, graph
+from save_rl.envs.construction.box2d import engine, physics
 from save_rl.envs.construction.drawing import draw
 from save_rl.envs.construction.generators import generate
 from save_rl.envs.construction.tasks import TASKS

@@ -19,7 +19,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -43,17 +42,13 @@ from save_rl.envs.worker import (
     Layout,
 )  # fmt: skip
 from save_rl.errors import RunError
+from save_rl.processes import ONE_THREAD, end_group, ending, start_python
 from save_rl.types import Simulator, State
 
 _FAULTS_IN_A_ROW = 5
 IS_WORKER = "SAVE_RL_WORKER"  # set in the environment of workers, which start no workers
 _GRACE = 2.0  # seconds for a worker to exit by itself
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from save_rl.envs.worker import main; main(*map(int, sys.argv[2:7]), sys.argv[7])"
-)
-_THREADS = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "NUMBA_NUM", "VECLIB_MAXIMUM")
-ONE_THREAD = {f"{library}_THREADS": "1" for library in _THREADS}
+_START = "from save_rl.envs.worker import main; main(*map(int, sys.argv[1:6]), sys.argv[6])"
 _START_LIMIT = 60.0  # least seconds for a worker to start, if there is a timeout
 
 
@@ -77,37 +72,20 @@ class Group(NamedTuple):
         return np.arange(self.low, self.high)
 
 
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
-
-
 class _Worker:
     """A worker process and the pipes to it."""
 
     def __init__(self, memory: int, task: dict[str, Any]):
         self.waiting: deque[int] = deque()  # groups it has not answered yet
-        path = json.dumps([folder for folder in sys.path if isinstance(folder, str)])
-        what = json.dumps(task)
         self._stopped = False
         self.crash = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
         theirs, self._requests = os.pipe()
         self._replies, answers = os.pipe()
         handed = (theirs, answers, memory, self.crash.fileno())
         numbers = [str(number) for number in (*handed, os.getpid())]
-        command = [sys.executable, "-P", "-c", _START, path, *numbers, what]
         try:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=2, pass_fds=handed, process_group=0,
+            self.process = start_python(
+                _START, *numbers, json.dumps(task), stdout=2, pass_fds=handed,
                 env={**os.environ, **ONE_THREAD, IS_WORKER: "1"},
             )  # fmt: skip
         except BaseException:
@@ -154,13 +132,7 @@ class _Worker:
             time.sleep(0.3)
         self.crash.seek(0)
         trace = self.crash.read().decode(errors="replace").strip()
-        code = self.process.poll()
-        if hangs:
-            why = "it did not answer in time"
-        elif code is not None and code < 0:
-            why = f"it was killed by {_signal_name(-code)}"
-        else:
-            why = f"it exited with code {code}"
+        why = "it did not answer in time" if hangs else ending(self.process.poll())
         return f"A worker process died: {why}.\n{trace}".rstrip() + "\n"
 
     def dismiss(self) -> None:
@@ -175,11 +147,7 @@ class _Worker:
         if self.crash.closed:  # stopped already; another process may have its number now
             return
         self.dismiss()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(grace)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        end_group(self.process, grace)
         self.crash.close()
 
 

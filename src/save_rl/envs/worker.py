@@ -9,7 +9,6 @@ A worker imports no JAX and uses one thread. It ends when its parent does.
 """
 
 import contextlib
-import ctypes
 import faulthandler
 import json
 import math
@@ -17,13 +16,13 @@ import mmap
 import os
 import signal
 import struct
-import sys
 import traceback
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from save_rl.errors import InputError, require
+from save_rl.processes import die_with
 from save_rl.types import Simulator, State
 
 RESET, STEP, ADVANCE, SAVE, LOAD = 0, 1, 2, 3, 4
@@ -353,14 +352,6 @@ def rollout(
         weight *= discount
         over = terminated or truncated
     return total
-
-
-def die_with(parent: int) -> None:
-    """Make Linux kill this process when its parent ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def main(requests: int, replies: int, memory: int, crash: int, parent: int, task: str) -> None:

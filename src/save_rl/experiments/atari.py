@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from save_rl.envs.atari_protocol import MAX_FRAMES, REPEAT
 from save_rl.errors import require, unknown_name
 from save_rl.experiments.atari_claims import atari_claims, shortfall
 from save_rl.experiments.atari_scores import (
@@ -41,8 +42,6 @@ from save_rl.learning.r2d2_settings import (
 from save_rl.report.results import Row, select, values
 
 NAME = "atari"
-REPEAT = 4  # frames per agent step
-MAX_FRAMES = 108_000  # of an episode, 30 minutes; R2D2, table 2
 CURVE_POINTS = 200
 ANY_NUMBER = 2**31 - 1  # episodes: no limit, the number of frames ends a run
 

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from save_rl.envs.pool import usable_cores
-from save_rl.envs.worker import die_with
 from save_rl.errors import InputError, Interrupted, RunError
 from save_rl.experiments.experiment import Places
 from save_rl.experiments.runs import (
@@ -25,11 +22,9 @@ from save_rl.experiments.runs import (
     read_cell,
     train_and_test,
 )
+from save_rl.processes import die_with, end_group, ending, start_python, usable_cores
 
-_JOB = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from save_rl.experiments.jobs import job; job(int(sys.argv[2]), sys.argv[3])"
-)
+_JOB = "from save_rl.experiments.jobs import job; job(int(sys.argv[1]), sys.argv[2])"
 _LOG, _OPEN_LOG = "job.log", "job.log.tmp"  # a new run accepts a folder with only .tmp files
 _SAYS = "save-rl: "  # prefix of the log line that says why the job ended
 _LOOK_SECONDS, _STATUS_SECONDS = 0.2, 30.0
@@ -117,8 +112,7 @@ def run_jobs(
                     _say("; ".join(f"{labels[i]}: {_reached(cells[i])}" for i in running))
         finally:
             for process, _ in running.values():
-                process.kill()
-                process.wait()
+                end_group(process)
     if stop.code is not None:
         raise Interrupted(f"stopped; '{out}' is saved, continue with --resume.", stop.code)
     if failed:
@@ -130,16 +124,12 @@ def run_jobs(
 
 
 def _start_job(cell: Cell, label: str, device: str, workers: int) -> subprocess.Popen[bytes]:
-    """Start the process of a cell, in its own process group, so that Ctrl-C does not reach it."""
+    """Start the process of a cell."""
     cell.folder.mkdir(parents=True, exist_ok=True)
-    path = json.dumps([folder for folder in sys.path if isinstance(folder, str)])
     plain = cell._replace(folder=str(cell.folder), settings=asdict(cell.settings))
     task = json.dumps((plain, label, device, workers))
-    command = [sys.executable, "-c", _JOB, path, str(os.getpid()), task]
     with (cell.folder / _OPEN_LOG).open("ab") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
-        )
+        return start_python(_JOB, str(os.getpid()), task, stdout=log, stderr=log)
 
 
 def _close_log(cell: Cell) -> Path:
@@ -151,9 +141,9 @@ def _close_log(cell: Cell) -> Path:
 def _why(code: int, log: Path) -> str:
     """Return the reason why a job ended with this code."""
     if code < 0:
-        return f"it was killed by {signal.Signals(-code).name}"
+        return ending(code)
     said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(_SAYS)]
-    return said[-1].removeprefix(_SAYS).rstrip(".") if said else f"it exited with code {code}"
+    return said[-1].removeprefix(_SAYS).rstrip(".") if said else ending(code)
 
 
 def _reached(cell: Cell) -> str:

@@ -11,7 +11,7 @@ from save_rl.report.statistics import greater_p
 
 _SECTION = "section 4.1, Fig. 2a-c"
 _PAPER_EPISODES = 1_000_000  # B.3
-SOLVED = 0.95  # median test reward from which a setting counts as solved
+SOLVED = 0.95  # test reward (median of a setting) that counts as solved
 
 
 def _present(rows: Sequence[Row], name: str) -> list[Any]:

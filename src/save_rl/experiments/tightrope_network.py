@@ -10,12 +10,10 @@ import numpy as np
 from save_rl.agents import get_agent
 from save_rl.errors import require
 from save_rl.experiments.experiment import Experiment, Places, Work, folder_options
-from save_rl.experiments.tightrope_claims import network_claims
+from save_rl.experiments.tightrope_claims import SOLVED, network_claims
 from save_rl.report.results import Row
 
 NAME = "tightrope-network"
-SOLVED = 0.95
-"""Test reward from which the task counts as solved."""
 
 
 @dataclass(frozen=True)

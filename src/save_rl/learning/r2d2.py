@@ -15,16 +15,15 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from save_rl.envs.atari_protocol import STACK
 from save_rl.errors import unknown_name
 from save_rl.learning import losses
 from save_rl.learning.r2d2_settings import ETA
-from save_rl.networks.recurrent import STACK, RecurrentNetwork, stack_frames, unroll
+from save_rl.networks.recurrent import RecurrentNetwork, stack_frames, unroll
 from save_rl.rescaling import rescale, unscale
 from save_rl.types import Array
 
-BURN_IN = 40  # this and the next two: R2D2, table 2
-N_STEP = 5
-IMPORTANCE = 0.6
+IMPORTANCE = 0.6  # R2D2, table 2
 
 _cross_entropy = jnp.vectorize(losses.amortization_loss, signature="(a),(a)->()")
 
@@ -74,9 +73,8 @@ def importance_weights(probabilities: Array) -> Array:
 
 
 def n_step_targets(
-    rewards: Array, discounts: Array, online_q: Array, target_q: Array, valid: Array,
-    n: int = N_STEP,
-) -> Array:  # fmt: skip
+    rewards: Array, discounts: Array, online_q: Array, target_q: Array, valid: Array, n: int
+) -> Array:
     """Return rescaled double Q-learning targets `[T, ...]`:
 
         h( Σ_{k<n} γ^k r_{t+k} + γ^n h⁻¹(Q̃⁻(s_{t+n}, a*)) ),   a* = argmax_a q̃(s_{t+n}, a)
@@ -126,7 +124,7 @@ def sequence_priorities(errors: Array, valid: Array) -> Array:
 
 def sequence_loss(
     network: RecurrentNetwork, target: RecurrentNetwork, batch: Sequences,
-    beta_q: float = 1.0, beta_a: float = 10.0, burn_in: int = BURN_IN, n: int = N_STEP, *,
+    beta_q: float, beta_a: float, burn_in: int, n: int, *,
     over_time: Literal["sum", "mean"] = "sum", weighs: Literal["both", "q"] = "both",
     raw: bool = False,
 ) -> tuple[Array, dict[str, Any]]:  # fmt: skip

@@ -4,9 +4,7 @@ Values are those of Kapturowski et al. (2019) where a comment says "R2D2".
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from save_rl.errors import require
 
@@ -86,8 +84,6 @@ class ReplaySettings:
     samples_per_insert: float | None = None
     """Sequences sampled per sequence added; the default depends on the agent: 0.77 for r2d2, 2 for
     r2d2-controlled and r2d2-save."""
-    tolerance: Annotated[float, tyro.conf.Suppress] = 0.1
-    """Lead that actors or the learner may have, as a share of samples_per_insert times minimum."""
     exponent: float = 0.9  # R2D2, table 2
     """Sampling probabilities are proportional to the priority to this power."""
     threads: int = 4
@@ -102,7 +98,6 @@ class ReplaySettings:
         require(1 <= self.minimum <= self.capacity, f"{at}minimum", self.minimum, allowed)
         ratio = self.samples_per_insert
         require(ratio is None or ratio > 0, f"{at}samples-per-insert", ratio, "more than 0")
-        require(self.tolerance >= 0, f"{at}tolerance", self.tolerance, "0 or more")
         require(self.exponent >= 0, f"{at}exponent", self.exponent, "0 or more")
         require(self.threads >= 1, f"{at}threads", self.threads, "1 or more")
 

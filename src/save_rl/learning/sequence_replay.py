@@ -24,37 +24,6 @@ _RATIO = 14  # compression ratio of frames in the busiest game measured
 _SMALLEST = 1e-6  # lowest priority, so that a sequence with zero error can still be sampled
 
 
-class RateLimiter:
-    """Makes actors or the learner wait, so that on average each sequence is sampled
-    `samples_per_insert` times.
-
-    Counts from the moment the replay holds its minimum. Either side may be ahead by the tolerance,
-    or by a batch or one insert if that is more, so both never wait at the same time.
-    """
-
-    def __init__(self, settings: ReplaySettings):
-        assert settings.samples_per_insert is not None, "the caller fills in the agent's default"
-        self.settings, self.ratio = settings, settings.samples_per_insert
-        self.inserted = 0
-        self.sampled = 0
-        ahead = settings.tolerance * self.ratio * settings.minimum
-        self.slack = max(settings.batch, self.ratio, ahead)
-
-    @property
-    def owed(self) -> float:
-        """Samples by which the learner is behind (ahead, if negative)."""
-        return self.ratio * (self.inserted - self.settings.minimum) - self.sampled
-
-    def may_insert(self) -> bool:
-        """Test whether actors may insert one more sequence now; otherwise they must wait."""
-        return self.owed + self.ratio <= self.slack
-
-    def may_sample(self) -> bool:
-        """Test whether the learner may sample one more batch now; otherwise it must wait."""
-        enough = self.inserted >= self.settings.minimum
-        return enough and self.owed - self.settings.batch >= -self.slack
-
-
 class Packed(NamedTuple):
     """A compressed sequence, as actors send it."""
 
@@ -160,7 +129,10 @@ class SequenceReplay:
                 "smaller one, or smaller --r2d2.replay.capacity-bytes."
             )
         self.settings = settings
-        self.limiter = RateLimiter(settings)
+        assert settings.samples_per_insert is not None, "the caller fills in the agent's default"
+        self._ratio = settings.samples_per_insert
+        self.inserted = 0
+        self.sampled = 0
         self.evicted = 0
         self.updated = 0
         self.stale = 0
@@ -170,14 +142,20 @@ class SequenceReplay:
         self._pool = ThreadPoolExecutor(settings.threads, "unpack")
 
     def __len__(self) -> int:
-        return self.limiter.inserted - self.evicted
+        return self.inserted - self.evicted
+
+    @property
+    def owed(self) -> float:
+        """Samples by which the learner is behind (ahead, if negative), so that on average each
+        sequence is sampled `samples_per_insert` times. Those of the minimum do not count."""
+        return self._ratio * (self.inserted - self.settings.minimum) - self.sampled
 
     def counters(self) -> dict[str, int]:
         """Return exact counts since the start, and the current contents."""
         return {
-            "inserted": self.limiter.inserted,
+            "inserted": self.inserted,
             "evicted": self.evicted,
-            "sampled": self.limiter.sampled,
+            "sampled": self.sampled,
             "updated": self.updated,
             "stale": self.stale,
             "held": len(self),
@@ -187,7 +165,7 @@ class SequenceReplay:
     def add(self, packed: Packed) -> None:
         """Add a sequence; evict the oldest ones as needed."""
         size, room = len(packed.data), self.settings.capacity_bytes
-        learning = self.limiter.inserted >= self.settings.minimum
+        learning = self.inserted >= self.settings.minimum
         if size > room or (not learning and self.held_bytes + size > room):
             raise RunError(
                 f"--r2d2.replay.capacity-bytes: {room} is full with {len(self)} sequences of this "
@@ -195,15 +173,11 @@ class SequenceReplay:
             )
         while len(self) == self.settings.capacity or self.held_bytes + size > room:
             self._evict()
-        slot = self.limiter.inserted % self.settings.capacity
+        slot = self.inserted % self.settings.capacity
         self._data[slot] = packed.data
         self._weigh(np.array([slot]), np.array([packed.priority]))
         self.held_bytes += size
-        self.limiter.inserted += 1
-
-    def sample(self, rng: np.random.Generator) -> Sample:
-        """`draw` a batch, and `unpack` it."""
-        return self.unpack(self.draw(rng))
+        self.inserted += 1
 
     def draw(self, rng: np.random.Generator) -> Drawn:
         """Sample a batch, one sequence from each of `B` equal shares of the total weight.
@@ -217,7 +191,7 @@ class SequenceReplay:
         slots = _find(self._tree, (np.arange(batch) + rng.random(batch)) * (total / batch))
         probability = self._tree[len(self._tree) // 2 + slots] / total
         serial = self.evicted + (slots - self.evicted) % self.settings.capacity
-        self.limiter.sampled += batch
+        self.sampled += batch
         return Drawn([self._data[k] for k in slots], serial, probability)
 
     def update(self, serial: np.ndarray, priority: np.ndarray) -> None:
@@ -229,14 +203,14 @@ class SequenceReplay:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return everything as arrays: the concatenated streams, and the end of each."""
-        slots, limiter = self._slots(), self.limiter
+        slots = self._slots()
         data = [self._data[k] for k in slots]
         return {
             "data": np.frombuffer(b"".join(data), np.uint8),
             "ends": np.cumsum([len(x) for x in data], dtype=np.int64),
             "weights": self._tree[len(self._tree) // 2 + slots],
             "counters": np.array(
-                [limiter.inserted, limiter.sampled, self.evicted, self.updated, self.stale],
+                [self.inserted, self.sampled, self.evicted, self.updated, self.stale],
                 np.int64,
             ),
         }
@@ -254,7 +228,7 @@ class SequenceReplay:
         data = [state["data"][a:b].tobytes() for a, b in zip([0, *ends], ends, strict=False)]
         if data and len(zlib.decompress(data[0])) != self._bytes:
             raise InputError("The replay of this checkpoint holds sequences of another shape.")
-        self.limiter.inserted, self.limiter.sampled = inserted, sampled
+        self.inserted, self.sampled = inserted, sampled
         self.evicted, self.updated, self.stale = evicted, updated, stale
         self.held_bytes = held_bytes
         self._data = [b""] * settings.capacity
@@ -265,7 +239,7 @@ class SequenceReplay:
 
     def _slots(self) -> np.ndarray:
         """Return the slots in use, oldest sequence first."""
-        return np.arange(self.evicted, self.limiter.inserted) % self.settings.capacity
+        return np.arange(self.evicted, self.inserted) % self.settings.capacity
 
     def _weigh(self, slots: np.ndarray, priority: np.ndarray) -> None:
         if not np.all(np.isfinite(priority) & (priority >= 0)):
@@ -296,8 +270,8 @@ class SequenceReplay:
 
         for _ in self._pool.map(one, range(len(data))):
             pass
-        timeless = ("state", "priority", "version")
-        arrays: dict[str, Any] = {"q_mcts": None, "explored": None}
+        timeless = ("state", "priority")
+        arrays: dict[str, Any] = {"q_mcts": None}
         for name in self._record.names or ():
             array = records[name] if name in timeless else records[name].swapaxes(0, 1)
             arrays[name] = np.ascontiguousarray(array)

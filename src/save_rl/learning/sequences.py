@@ -15,20 +15,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from save_rl.envs.atari_protocol import STACK
 from save_rl.learning.r2d2_settings import ETA, SequenceSettings
 from save_rl.rescaling import rescale, unscale
 
-LEAD = 3  # frames before the first step, for its stack of 4
+LEAD = STACK - 1  # frames before the first step
 LEVEL = 1  # zlib's compression level
 
 
 class Shapes(NamedTuple):
     """The shapes of one step of an agent."""
 
-    frame: tuple[int, ...] = (84, 84)
-    state: tuple[int, ...] = (2, 512)
-    actions: int = 18
-    searched: bool = True  # steps have Q_MCTS and explored actions
+    frame: tuple[int, ...]
+    state: tuple[int, ...]
+    actions: int
+    searched: bool  # steps have Q_MCTS
 
 
 class Step(NamedTuple):
@@ -43,7 +44,6 @@ class Step(NamedTuple):
     q_theta: np.ndarray  # [lanes, A] float32, the acting network's values, rescaled
     state: np.ndarray  # [lanes, *state] float32, recurrent state before this step
     q_mcts: np.ndarray | None = None  # [lanes, A] float32, rescaled
-    explored: np.ndarray | None = None  # [lanes, A] bool
 
 
 class Sequence(NamedTuple):
@@ -63,15 +63,12 @@ class Sequence(NamedTuple):
     valid: np.ndarray  # [S] bool, a step was taken; false at padding
     state: np.ndarray  # [*state] float32, before step 0; zero if that is padding
     priority: np.ndarray  # [] float32, initial, from the actor's own values
-    version: np.ndarray  # [] int64, of the actor's parameters at the end of the sequence
     q_mcts: np.ndarray | None  # [S, A] float32
-    explored: np.ndarray | None  # [S, A] bool
 
 
 def blank(settings: SequenceSettings, shapes: Shapes) -> Sequence:
     """Return a sequence of zeros."""
     steps = settings.steps
-    values = np.zeros((steps, shapes.actions), np.float32)
     return Sequence(
         frames=np.zeros((LEAD + steps, *shapes.frame), np.uint8),
         previous_action=np.zeros(steps, np.int32),
@@ -82,9 +79,7 @@ def blank(settings: SequenceSettings, shapes: Shapes) -> Sequence:
         valid=np.zeros(steps, np.bool_),
         state=np.zeros(shapes.state, np.float32),
         priority=np.zeros((), np.float32),
-        version=np.zeros((), np.int64),
-        q_mcts=values if shapes.searched else None,
-        explored=values.astype(np.bool_) if shapes.searched else None,
+        q_mcts=np.zeros((steps, shapes.actions), np.float32) if shapes.searched else None,
     )
 
 
@@ -145,7 +140,7 @@ class Writer:
             "q_theta": (values, np.float32),
         }
         if shapes.searched:
-            rows |= {"q_mcts": (values, np.float32), "explored": (values, np.bool_)}
+            rows["q_mcts"] = (values, np.float32)
         self._given = tuple(rows)
         rows["valid"] = ((), np.bool_)
         self._rows = {
@@ -158,17 +153,12 @@ class Writer:
         self._window = np.zeros(lanes, np.int64)  # index of the current window
 
     def add(
-        self,
-        step: Step,
-        over: np.ndarray,
-        version: int,
-        last_frame: np.ndarray | None = None,
+        self, step: Step, over: np.ndarray, last_frame: np.ndarray | None = None
     ) -> list[Sequence]:
         """Add a lock-step; return the sequences that it completes.
 
-        over: `[lanes]`, the episode ends with this step. version: of the acting parameters.
-        last_frame: `[lanes, *frame]`, the frame after this step; used where the time cap truncates
-        an episode.
+        over: `[lanes]`, the episode ends with this step. last_frame: `[lanes, *frame]`, the frame
+        after this step; used where the time cap truncates an episode.
         """
         cut = over & (step.discount > 0)
         if np.any((step.discount == 0) & ~over):
@@ -185,13 +175,13 @@ class Writer:
         self._age += 1
         finished = []
         for lane in np.flatnonzero(place == self._places - 1).tolist():
-            finished.append(self._sequence(lane, version))
+            finished.append(self._sequence(lane))
             self._move_on(lane)
         place = self._place()
         for lane in np.flatnonzero(over).tolist():
             if last_frame is not None and cut[lane]:
                 self._observe(lane, place[lane], last_frame[lane])
-            finished.append(self._sequence(lane, version))
+            finished.append(self._sequence(lane))
             self._clear(lane)
         return finished
 
@@ -237,7 +227,7 @@ class Writer:
         rows["previous_reward"][lane, place] = rows["reward"][lane, place - 1]
         rows["q_theta"][lane, place] = rows["q_theta"][lane, place - 1]
 
-    def _sequence(self, lane: int, version: int) -> Sequence:
+    def _sequence(self, lane: int) -> Sequence:
         settings, window = self.settings, int(self._window[lane])
         rows = {k: x[lane, LEAD:].copy() for k, x in self._rows.items() if k != "frame"}
         begin = settings.burn_in
@@ -262,9 +252,7 @@ class Writer:
             valid=rows["valid"],
             state=state,
             priority=np.asarray(priority(errors), np.float32),
-            version=np.asarray(version, np.int64),
             q_mcts=rows.get("q_mcts"),
-            explored=rows.get("explored"),
         )
 
     def _move_on(self, lane: int) -> None:

@@ -20,13 +20,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from save_rl.envs.atari_protocol import SIZE, STACK
 from save_rl.errors import require, unknown_name
 from save_rl.networks.mlp import MLP
 from save_rl.rescaling import rescale
 from save_rl.types import Array
 
-SIZE = 84  # width and height of a frame, in pixels
-STACK = 4  # frames per observation
 KERNELS = ((8, 4), (4, 2), (3, 1))  # size and stride: DQN's torso
 REWARD_INPUTS = ("raw", "tanh", "h")  # as in SEED RL; as in Acme; rescaled like the outputs
 
@@ -134,11 +133,6 @@ class RecurrentNetwork(eqx.Module):
         self.value = MLP((sizes.hidden, sizes.stream, 1), value)
         self.advantage = MLP((sizes.hidden, sizes.stream, num_actions), advantage)
         self.num_actions, self.reward_input = num_actions, reward_input
-
-    def zero_state(self, batch: int) -> dict[str, Array]:
-        """Return the state before the first step of an episode."""
-        zeros = jnp.zeros((batch, self.lstm.hidden.shape[0]))
-        return {"hidden": zeros, "cell": zeros}
 
     def __call__(
         self, observation: dict[str, Array], state: dict[str, Array]

@@ -75,11 +75,6 @@ def write_claims(path: str | Path, claims: Iterable[Claim]) -> None:
     write_atomically(path, text + "\n")
 
 
-def read_claims(path: str | Path) -> list[Claim]:
-    """Read the claims that `write_claims` wrote."""
-    return [Claim(**entry) for entry in json.loads(Path(path).read_text(encoding="utf-8"))]
-
-
 def verdict(claim: Claim) -> str:
     """Return the verdict on a claim in words."""
     if claim.holds is None:

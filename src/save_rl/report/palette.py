@@ -31,7 +31,6 @@ LOOKS: dict[str, Look] = {
     "r2d2-controlled": Look("R2D2, controlled", "#004488", "D"),
     "r2d2-save": Look("R2D2 with SAVE", "#BB5566", "o"),
 }
-COLOURS: dict[str, str] = {agent: look.colour for agent, look in LOOKS.items()}
 _SPARE = ("#999933", "#88CCEE", "#AA4499", "#117733", "#DDCC77")
 
 

@@ -5,9 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from save_rl.envs.worker import ROLLOUT_LIMIT
 from save_rl.types import Array, Simulator
-
-_ROLLOUT_LIMIT = 1000  # steps; cuts off random rollouts in environments that never end
 
 
 def masks(env: Simulator, states: Any) -> Array:
@@ -37,7 +36,7 @@ def rollouts(env: Simulator, states: Any, discount: float, key: Array) -> Array:
 
     def unfinished(carry):
         _, _, _, over, t = carry
-        return ~jnp.all(over) & (t < _ROLLOUT_LIMIT)
+        return ~jnp.all(over) & (t < ROLLOUT_LIMIT)
 
     def step(carry):
         states, total, weight, over, t = carry

@@ -25,7 +25,7 @@ from save_rl.errors import InputError
 from save_rl.files import naming
 
 KEEP = 3
-FORMAT = 2
+FORMAT = 3
 """Version of the layout; a checkpoint with another one is not used."""
 _LONGEST_MANIFEST = 2**20  # bytes; ours have a few hundred
 _SEAL = "manifest_sha256"

@@ -44,10 +44,9 @@ from save_rl.training.devices import concurrent
 from save_rl.training.host_network import Network, SortedUpdates, Updates
 from save_rl.training.learner import Learner, Learning
 from save_rl.training.settings import TrainSettings
-from save_rl.training.stage import ACT, RESET, Stage, hardest_level
+from save_rl.training.stage import ACT, LEARN, RESET, Stage, hardest_level
 from save_rl.types import SearchResult, Simulator
 
-_LEARN = 4  # a stream of random numbers
 _GPU_GROUPS = 3  # groups of lanes on a GPU: the network takes about as long as the trees
 _PARTS = 4  # parts of a batch of graphs on a CPU
 _PIECES = 8  # pieces of a lock-step's updates on a GPU: more take longer to dispatch than to run
@@ -294,7 +293,7 @@ class Program(Stage):
     def _draw(self, index: int, seed: HostSeed, step: int) -> np.ndarray:
         """Sample the replay slots to learn from in lock-step `step`."""
         s = self.settings
-        rng = self._random(index, _LEARN, step)
+        rng = self._random(index, LEARN, step)
         return host_replay.draw(seed.replay, rng, (s.updates_per_step, s.batch))
 
     def act(

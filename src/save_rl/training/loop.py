@@ -12,9 +12,10 @@ import numpy as np
 
 from save_rl.agents import AGENTS, Agent, get_agent
 from save_rl.envs import make_all, runs_on_host
-from save_rl.envs.pool import Source, usable_cores
+from save_rl.envs.pool import Source
 from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, Interrupted, RunError, require
+from save_rl.processes import usable_cores
 from save_rl.report.plots import curve_figure
 from save_rl.training import checkpoint, host, r2d2
 from save_rl.training import device as device_loop

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
+from save_rl.envs.atari_protocol import SIZE, STACK
 from save_rl.envs.pool import Source
 from save_rl.envs.worker import ANY_LEVEL, Layout
 from save_rl.errors import require
@@ -28,7 +29,6 @@ from save_rl.learning.r2d2 import to_rescaled
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.sequence_replay import Drawn, Packed, SequenceReplay, pack
 from save_rl.learning.sequences import Shapes, Step, Writer, blank
-from save_rl.networks.recurrent import SIZE, STACK
 from save_rl.rescaling import unscale
 from save_rl.search.rules import Space
 from save_rl.training.counters import (
@@ -45,11 +45,10 @@ from save_rl.training.counters import (
 from save_rl.training.learner import Learner
 from save_rl.training.recurrent_network import Networks, Recall, to_batch
 from save_rl.training.settings import TrainSettings
-from save_rl.training.stage import ACT, RESET, Stage
+from save_rl.training.stage import ACT, LEARN, RESET, Stage
 from save_rl.types import Simulator
 
 SPACES = {"transformed": Space.TRANSFORMED, "mixed": Space.MIXED, "raw": Space.PLAIN}
-_LEARN = 4  # a stream of random numbers
 
 
 class SequenceSeed(NamedTuple):
@@ -266,7 +265,7 @@ class Program(Stage):
         """Take a real step in all lanes, and complete sequences. Finished episodes stay at their
         end until `renew`.
 
-        seed: the state of its lanes, and its number of updates.
+        seed: the state of its lanes.
         """
         s, pool = self.settings, self.pool
         rng = self._random(index, ACT, step)
@@ -295,10 +294,8 @@ class Program(Stage):
                 q_theta=recall.root_q,
                 state=before,
                 q_mcts=to_rescaled(found, self.r2d2.network.search_space) if searched else None,
-                explored=explored if searched else None,
             ),
             over,
-            int(seed.updates),
             pool.observation(lanes)["frames"][..., -1],
         )
         self._writer.drop(np.flatnonzero(~moved))
@@ -353,8 +350,8 @@ class Program(Stage):
     def _due(self, seed: SequenceSeed) -> list[Drawn]:
         """Sample the batches of all updates that are due."""
         replay, settings, due = self._replay, self.r2d2.replay, []
-        while len(replay) >= settings.minimum and replay.limiter.owed >= settings.batch:
-            due.append(replay.draw(self._random(0, _LEARN, int(seed.updates) + len(due))))
+        while len(replay) >= settings.minimum and replay.owed >= settings.batch:
+            due.append(replay.draw(self._random(0, LEARN, int(seed.updates) + len(due))))
         return due
 
     def _learn(self, seed: SequenceSeed, due: list[Drawn]) -> tuple[Learner, list[Any]]:

@@ -22,8 +22,8 @@ from save_rl.training.host_acting import act_all
 from save_rl.training.settings import TrainSettings
 from save_rl.types import SearchResult, Simulator, State
 
-ACT, TEST, RESET = 1, 2, 3  # streams of random numbers
-MAX_TEST_STEPS = 1000  # for simulators without `max_steps`
+ACT, TEST, RESET, LEARN = 1, 2, 3, 4  # streams of random numbers
+MAX_TEST_STEPS = 1000  # of an episode, for environments without `max_steps`
 
 
 class Memory(Protocol):

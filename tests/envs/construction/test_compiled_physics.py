@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from save_rl.envs.construction import Construction, Placement, Scene, graph, kernel, native, physics
-from save_rl.envs.construction.fields import LAYOUT
+from save_rl.envs.construction import Construction, Placement, Scene, graph
+from save_rl.envs.construction.box2d import kernel, native, physics
+from save_rl.envs.construction.box2d.fields import LAYOUT
 from save_rl.envs.construction.state import State
 from save_rl.envs.construction.tasks import TASKS
 
@@ -267,7 +268,8 @@ def test_another_process_finds_the_kernels_compiled_and_the_same_bits():
     sim = Construction("covering", difficulty=0)
     state, _, _, _ = sim.drop(sim.start(EMPTY), Placement(3, 0.0, 0.9, True))
     code = (
-        "from save_rl.envs.construction import Construction, Placement, Scene, kernel\n"
+        "from save_rl.envs.construction import Construction, Placement, Scene\n"
+        "from save_rl.envs.construction.box2d import kernel\n"
         "sim = Construction('covering', difficulty=0)\n"
         "state = sim.start(Scene('covering', 'paper', 0, 28, ()))\n"
         "print(sim.drop(state, Placement(3, 0.0, 0.9, True))[0].to_bytes().hex())\n"

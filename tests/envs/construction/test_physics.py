@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from save_rl.envs.construction import Construction, Placement, Scene, engine, physics
+from save_rl.envs.construction import Construction, Placement, Scene
+from save_rl.envs.construction.box2d import engine, physics
 from save_rl.envs.construction.scene import BLOCKS
 from save_rl.envs.construction.state import FLOOR, State
 

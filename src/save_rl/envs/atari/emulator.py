@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from save_rl.envs.atari import frames
+from save_rl.envs.atari_protocol import REPEAT
 from save_rl.errors import InputError, MissingExtra, unknown_name
 
 try:
@@ -39,7 +40,6 @@ NOT_RESTORABLE = (
 ACTIONS = 18  # the same in every game, numbered as in the emulator; 0 is the no-op
 _ALL: Any = Action  # an enumeration, although its type stub does not say so
 ACTION_NAMES = tuple(action.name.lower() for action in _ALL)
-REPEAT = 4  # frames per step
 MAX_NOOPS = 30
 
 

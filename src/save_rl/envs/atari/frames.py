@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from save_rl.compiled import njit
+from save_rl.envs.atari_protocol import SIZE, STACK
 
-SIZE, STACK = 84, 4
 WIDTH = 160  # of every game's screen; heights differ
 _NEGLIGIBLE = 1e-3  # of a pixel: OpenCV ignores smaller overlaps
 

@@ -8,14 +8,13 @@ from save_rl.envs.atari.emulator import (
     ACTION_NAMES,
     ACTIONS,
     MAX_NOOPS,
-    REPEAT,
     emulator,
     find_game,
 )
 from save_rl.envs.atari.frames import NOTHING
+from save_rl.envs.atari_protocol import MAX_FRAMES, REPEAT
 from save_rl.errors import InputError, require
 
-MAX_FRAMES = 108_000  # 30 minutes; R2D2, table 2
 # A state as bytes. The emulator's own state takes about 7,700; the size varies slightly.
 _SAVED = np.dtype([
     ("frames", "<i8"), ("action", "<i4"), ("reward", "<f8"), ("over", "|b1"), ("size", "<i4"),

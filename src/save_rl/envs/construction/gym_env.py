@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium import spaces
 
 from save_rl.envs.construction import absolute, graph
+from save_rl.envs.construction.box2d.physics import LOST
 from save_rl.envs.construction.drawing import draw, image_observation
-from save_rl.envs.construction.physics import LOST
 from save_rl.envs.construction.scene import Scene
 from save_rl.envs.construction.simulator import Construction
 from save_rl.envs.construction.state import State

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.envs.construction import geometry, graph, physics, score
+from save_rl.envs.construction import geometry, graph, score
+from save_rl.envs.construction.box2d import physics
 from save_rl.envs.construction.generators import generate, limits, scene_bin
 from save_rl.envs.construction.graph import Placement
 from save_rl.envs.construction.scene import Scene

@@ -29,7 +29,6 @@ class Order(NamedTuple):
     length: float
     level: int  # of new episodes, see `envs.worker.Arrays`
     version: int  # of the parameters to act with
-    updates: int
 
 
 class Report(NamedTuple):
@@ -128,10 +127,7 @@ class Actor:
         lanes.level = order.level
         if self._last is not None:
             seed = lanes.renew(0, seed, self._last, order.level)
-        seed = seed._replace(
-            episodes=np.int64(order.episodes), length=np.float32(order.length),
-            updates=np.int64(order.updates),
-        )  # fmt: skip
+        seed = seed._replace(episodes=np.int64(order.episodes), length=np.float32(order.length))
         # An own count, since one round may ask for several steps.
         done = lanes.act(0, seed, self._evaluate, self._steps)
         self._steps += 1

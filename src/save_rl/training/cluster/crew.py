@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.envs.pool import ONE_THREAD
 from save_rl.errors import MissingExtra, RunError
+from save_rl.processes import ONE_THREAD
 from save_rl.training.cluster.actor import Actor, Order, Report, Task
 from save_rl.training.cluster.inference import Inference
 from save_rl.training.cluster.settings import ClusterSettings

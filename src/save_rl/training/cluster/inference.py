@@ -33,7 +33,6 @@ class Inference:
             )
         self._waiting: list[tuple[Any, np.ndarray, asyncio.Future[Any]]] = []
         self._working: asyncio.Task[None] | None = None
-        self.asked = self.batches = 0
 
     async def use(self, leaves: list[Any]) -> None:
         """Use these parameters from now on."""
@@ -48,15 +47,10 @@ class Inference:
             self._working = asyncio.create_task(self._work())
         return await answer
 
-    async def counts(self) -> tuple[int, int]:
-        """Return the numbers of requests and of batches so far."""
-        return self.asked, self.batches
-
     async def _work(self) -> None:
         while self._waiting:
             await asyncio.sleep(_GATHER)
             asked, self._waiting = self._waiting, []
-            self.asked, self.batches = self.asked + len(asked), self.batches + 1
             try:
                 answers = self._answer(asked)
             except Exception as error:  # raised in the actors that asked

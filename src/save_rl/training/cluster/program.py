@@ -86,10 +86,7 @@ class _Rounds:
         own = {"episode_step": seed.episode_step, "episode_return": seed.episode_return}
 
         def order() -> Order:
-            return Order(
-                int(seed.episodes), float(seed.length), level(seed), self._version,
-                int(seed.updates),
-            )  # fmt: skip
+            return Order(int(seed.episodes), float(seed.length), level(seed), self._version)
 
         if self.cluster.synchronous:
             for first, report in self.crew.together(order()):

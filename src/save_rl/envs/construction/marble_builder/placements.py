@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from save_rl.envs.construction.box2d.physics import BOUNCES
 from save_rl.envs.construction.graph import Placement
-from save_rl.envs.construction.physics import BOUNCES
 from save_rl.envs.construction.scene import MARBLE_BLOCKS, Rectangle, Scene
 from save_rl.envs.construction.simulator import Construction
 from save_rl.envs.construction.state import State

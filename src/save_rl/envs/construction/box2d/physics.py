@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.construction import engine, kernel, native
-from save_rl.envs.construction.kernel import (
+from save_rl.envs.construction.box2d import engine, kernel, native
+from save_rl.envs.construction.box2d.kernel import (
     BOUNCES,
     FALLEN,
     GOAL,

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from save_rl.compiled import njit
-from save_rl.envs.construction import fields
-from save_rl.envs.construction.fields import LAYOUT
+from save_rl.envs.construction.box2d import fields
+from save_rl.envs.construction.box2d.fields import LAYOUT
 from save_rl.envs.construction.state import FLOOR
 
 SETTLE_STEP, SETTLE_STEPS = 0.02, 1000

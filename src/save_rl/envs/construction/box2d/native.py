@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.envs.construction import engine, kernel
-from save_rl.envs.construction.fields import AWAKE, LAYOUT, TOUCHING, Layout
+from save_rl.envs.construction.box2d import engine, kernel
+from save_rl.envs.construction.box2d.fields import AWAKE, LAYOUT, TOUCHING, Layout
 
 SYMBOLS = {
     "create_world": "_ZN7b2WorldC1ERK6b2Vec2",
