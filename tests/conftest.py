@@ -1,6 +1,5 @@
 """Shared set-up: a compilation cache on disk, CPU only, shapes checked, no luck, no time limits."""
 
-import gc
 import os
 import signal
 from importlib.metadata import version
@@ -44,9 +43,3 @@ def pytest_collection_modifyitems(items):
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.property)
     items.sort(key=lambda item: "test_resume" not in item.nodeid)
-
-
-def pytest_collection_finish():
-    """Spare the garbage collector everything that was imported: tracing allocates a lot."""
-    gc.collect()
-    gc.freeze()

@@ -147,4 +147,4 @@ def _font(size: float) -> ImageFont.FreeTypeFont:
     """Return the font of the plots."""
     import matplotlib
 
-    return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans.ttf"), size)
+    return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", size)
