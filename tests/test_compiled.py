@@ -92,10 +92,26 @@ def kernel(x):
 """
 INNER = """
 from enum import IntEnum
-from typing import NamedTuple
+from numba import types
+from numba.extending import intrinsic
 from save_rl.compiled import njit
 
 STEP = 10
+
+def width():
+    return 64
+
+def constant(number):
+    @intrinsic
+    def get(typing):
+        def generate(context, builder, signature, values):
+            return context.get_constant(types.int64, number + width() - 64)
+
+        return types.int64(), generate
+
+    return get
+
+none, ten_thousand = constant(0), constant(10000)
 
 class Kind(IntEnum):
     FIRST = 0
@@ -107,7 +123,7 @@ def twice(x):
 
 @njit
 def add(x):
-    return twice(x) + 1000
+    return twice(x) + 1000 + none() + ten_thousand()
 """
 
 
@@ -129,26 +145,31 @@ def run(tmp_path, monkeypatch):
         return kernel(1), sum(kernel.stats.cache_hits.values()) > 0
 
     (tmp_path / "cache").mkdir()
-    assert run(INNER) == (1112, False)
+    assert run(INNER) == (11112, False)
     return run
 
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("STEP = 10", "STEP = 20", (1122, False)),
-        ("SECOND = 100", "SECOND = 200", (1212, False)),
-        ("x + x", "x + x + x", (1113, False)),
-        ("return twice(x) + 1000", "return x + 1000", (1111, False)),
-        ("STEP = 10", "# ten\nSTEP = 5 + 5", (1112, True)),
+        ("STEP = 10", "STEP = 20", (11122, False)),
+        ("SECOND = 100", "SECOND = 200", (11212, False)),
+        ("x + x", "x + x + x", (11113, False)),
+        ("return twice(x)", "return x", (11111, False)),
+        ("constant(10000)", "constant(20000)", (21112, False)),
+        ("return 64", "return 65", (11114, False)),
+        ("STEP = 10", "# ten\nSTEP = 5 + 5", (11112, True)),
     ],
-    ids=["constant", "member", "callee of a callee", "callee", "comment"],
-)
+    ids=[
+        "constant", "member", "callee of a callee", "callee", "what an intrinsic holds",
+        "what an intrinsic calls", "comment",
+    ],
+)  # fmt: skip
 def test_a_kernel_is_compiled_anew_when_anything_in_it_has_changed(run, old, new, expected):
-    assert run(INNER) == (1112, True)
+    assert run(INNER) == (11112, True)
     assert INNER.count(old) == 1
     assert run(INNER.replace(old, new)) == expected
-    assert run(INNER) == (1112, True)
+    assert run(INNER) == (11112, True)
 
 
 ALL_KERNELS = """

@@ -21,9 +21,11 @@ import numpy as np
 from numba.core import config
 from numba.core.caching import IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
 
 _config: Any = config
-_LIBRARIES = ("numpy", "math", "numba")  # Numba compiles its own versions of their functions
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
+_LIBRARIES = ("numpy", "math", "numba", "llvmlite")  # Numba compiles its own versions of these
 
 
 @cache
@@ -40,29 +42,51 @@ def _cache_dir() -> str | None:
 
 
 def fingerprint(function: FunctionType) -> str:
-    """Return a hash of all that is compiled with a function: its code, callees and constants."""
-    found: dict[str, Any] = {}
-    todo = [function]
-    while todo:
-        function = todo.pop()
-        if _name(function) in found:
-            continue
-        code, cells = function.__code__, function.__closure__ or ()
-        used = dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
-        names = _names(code)
-        for name in names & function.__globals__.keys():
-            value = function.__globals__[name]
-            if not isinstance(value, ModuleType):
-                used[name] = value
-            elif value.__name__.partition(".")[0] not in _LIBRARIES:
-                found_there = names & vars(value).keys()
-                used |= {f"{name}.{attribute}": vars(value)[attribute] for attribute in found_there}
-        todo += [value.py_func for value in used.values() if isinstance(value, Dispatcher)]
-        found[_name(function)] = _text(code), sorted((k, _constant(x)) for k, x in used.items())
-    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
+    """Return a hash of all that is compiled with a function: its code, callees and constants.
+
+    Callees are kernels, Numba's intrinsics and what these call to make code.
+    """
+    seen: list[FunctionType] = [function]  # in an order that is the same in every process
+    found = [repr(_OPTIONS)]
+    for function in seen:  # the loop appends to it
+        used = _used(function)
+        found += [_name(function), _text(function.__code__)]
+        found += [f"{name} = {_constant(value)}" for name, value in used]
+        callees = [_python(value) for _, value in used]
+        seen += [callee for callee in callees if callee is not None and callee not in seen]
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
-def _name(function: FunctionType) -> str:
+def _used(function: FunctionType) -> list[tuple[str, Any]]:
+    """Return what a function's global and free names stand for, sorted by name."""
+    code, cells = function.__code__, function.__closure__ or ()
+    used = dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
+    names = _names(code)
+    for name in names & function.__globals__.keys():
+        value = function.__globals__[name]
+        if not isinstance(value, ModuleType):
+            used[name] = value
+        elif not _is_library(value.__name__):
+            here = vars(value)
+            used |= {f"{name}.{x}": here[x] for x in names & here.keys()}
+    return sorted(used.items())
+
+
+def _python(value: Any) -> FunctionType | None:
+    """Return the Python function of a callee that is ours; None for anything else."""
+    if isinstance(value, Dispatcher):
+        value = value.py_func
+    elif isinstance(value, _Intrinsic):
+        value = value._defn
+    is_ours = isinstance(value, FunctionType) and not _is_library(value.__module__)
+    return value if is_ours else None
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in _LIBRARIES
+
+
+def _name(function: Any) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
@@ -80,10 +104,10 @@ def _text(code: CodeType) -> str:
 
 def _constant(value: Any) -> str:
     """Describe a value in the same words in every process."""
-    if isinstance(value, Dispatcher):
-        return _name(value.py_func)
-    if isinstance(value, FunctionType):
+    if isinstance(value, FunctionType | Dispatcher | _Intrinsic):
         return _name(value)
+    if isinstance(value, ModuleType):
+        return value.__name__
     if isinstance(value, np.ndarray):
         return repr((value.dtype.str, value.shape, value.tobytes()))
     if isinstance(value, frozenset):
@@ -132,9 +156,7 @@ def njit(function: Callable[..., Any]) -> Any:
     before = _config.CACHE_DIR
     _config.CACHE_DIR = folder or before
     try:
-        kernel: Any = numba.njit(cache=folder is not None, nogil=True, error_model="numpy")(
-            function
-        )
+        kernel: Any = numba.njit(cache=folder is not None, **_OPTIONS)(function)
     finally:
         _config.CACHE_DIR = before
     if folder is not None:

@@ -10,16 +10,15 @@ overlap.
 
 import math
 import os
-import secrets
 import unicodedata
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from save_rl.errors import InputError, require
+from save_rl.files import write_atomically
 from save_rl.search import rules
 from save_rl.search.rules import Rule
 from save_rl.types import Array, SearchResult
@@ -65,15 +64,7 @@ def tree_svg(
 
 def save_tree(path: str | os.PathLike[str], tree: Any, lane: int = 0, **options: Any) -> None:
     """Write `tree_svg` to a file, atomically."""
-    content = tree_svg(tree, lane, **options)
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_text(content, encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_atomically(path, tree_svg(tree, lane, **options))
 
 
 def root_table(
