@@ -282,12 +282,12 @@ ATARI = Experiment(
     options={
         **run_options(
             "smoke (two minutes), small (4e6 frames, about 10 minutes per run on one accelerator), "
-            "paper\n(1e10 frames).",
+            "paper (1e10 frames).",
             simulators="emulators",
         ),
         "games": "Games by the names of their ROMs; default the paper's 14.",
         "agents": "r2d2 (the paper's baseline), r2d2-controlled, r2d2-save; default the last two "
-        "at scale small,\nelse all three.",
+        "at scale small, else all three.",
         "seeds": "Number of seeds.",
         "frames": "Game frames to train each run for; 4 per agent step.",
         "budget": "Simulations per decision while r2d2-save trains.",
@@ -296,7 +296,7 @@ ATARI = Experiment(
         "score_episodes": "The score is the mean return of this many last training episodes.",
         "max_frames": "Frames after which an episode is truncated.",
         "discards": "Let r2d2-controlled search like r2d2-save but discard the result, as in the "
-        "paper; it acts\nand learns the same.",
+        "paper; it acts and learns the same.",
     },
     work=training_runs(make_cells, rows_of),
     claims=lambda rows, axes: atari_claims(rows, axes.budget, axes.score_episodes),

@@ -292,12 +292,10 @@ def _study(
     )
 
 
-_SHARED = run_options(
-    "smoke (a minute), small (3 seeds, 10,000 episodes), paper (10 seeds, 1e6 episodes)."
-)
 OPTIONS = {
-    "out": _SHARED["out"],  # the first on these pages
-    **_SHARED,
+    **run_options(
+        "smoke (a minute), small (3 seeds, 10,000 episodes), paper (10 seeds, 1e6 episodes)."
+    ),
     "tasks": "silhouette, connecting, covering, covering-hard.",
     "agents": "Agents that learn.",
     "seeds": "Number of seeds.",
