@@ -110,7 +110,7 @@ def test_a_simulator_in_the_current_folder_is_found_behind_all_else(tmp_path, wo
         "from save_rl.envs import make_simulator\n"
         "from save_rl.envs.pool import Pool, Source\n"
         "source = Source('my_own_walk:walk', 0, {})\n"
-        f"with Pool([make_simulator('my_own_walk:walk')], [(0, 1)], workers={workers},\n"
+        f"with Pool([make_simulator('my_own_walk:walk')], [1], workers={workers},\n"
         "          sources=[source]) as pool:\n"
         "    pool.reset(0, pool.groups[0].lanes, [3])\n"
         "    print(pool.observation([0])[0][0], sys.path[-1])\n"

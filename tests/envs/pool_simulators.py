@@ -339,7 +339,7 @@ def starts_workers(home: int) -> Walk:
 
     if os.getpid() != home:
         source = Source("tests.envs.pool_simulators:walk", 0, {})
-        Pool([walk()], [(0, 1)], workers=1, sources=[source]).close()
+        Pool([walk()], [1], workers=1, sources=[source]).close()
     return walk()
 
 

@@ -288,7 +288,7 @@ def test_the_real_step_is_the_child_that_the_search_expanded():
     """In the lanes of a pool: tried from the root, then taken; and another, taken untried."""
     sim = Atari("space_invaders")
     state = straight(sim, sim.reset(0), actions_of(0, 25))[-1][0]
-    with Pool([sim], [(0, 2)]) as pool:
+    with Pool([sim], [2]) as pool:
         for lane in range(2):
             pool._local.place(lane, state)
         root = pool.arrays.observation["frames"].copy()
@@ -512,8 +512,8 @@ def pools():
     """Three lanes with two workers, and the same without."""
     sim, source = Atari("ms_pacman"), Source("atari/MsPacman", 0, {})
     with (
-        Pool([sim], [(0, 3)], workers=2, sources=[source]) as workers,
-        Pool([sim], [(0, 3)], workers=0, sources=[source]) as here,
+        Pool([sim], [3], workers=2, sources=[source]) as workers,
+        Pool([sim], [3], workers=0, sources=[source]) as here,
     ):
         yield workers, here
 

@@ -89,7 +89,7 @@ def test_what_only_a_step_shows_costs_the_episode(kind):
     said = []
     with (
         warnings.catch_warnings(),
-        Pool([garbage.make(kind)], [(0, 2)], warn=said.append) as pool,
+        Pool([garbage.make(kind)], [2], warn=said.append) as pool,
     ):
         warnings.simplefilter("error")
         pool.reset(0, np.arange(2), np.arange(2))  # seed 1 fails where most seeds do
@@ -161,7 +161,7 @@ def test_an_episode_without_end_is_a_sentence(monkeypatch):
 def test_integers_beyond_32_bits_are_a_fault_and_no_other_number():
     sim = garbage.Sound()
     sim.observe = lambda state: np.array([state * 2**33])
-    with Pool([sim], [(0, 1)], warn=lambda _: None) as pool:
+    with Pool([sim], [1], warn=lambda _: None) as pool:
         pool.reset(0, np.arange(1), np.array([1]))
         pool.advance(0, np.array([0]))
         pool.receive(0)

@@ -266,7 +266,7 @@ def test_a_level_that_does_not_exist_is_a_fault_of_its_lane(shared, workers):
 
 
 def test_a_simulator_without_levels_says_nothing_about_them():
-    with Pool([Walk()], [(0, 2)]) as pool:
+    with Pool([Walk()], [2]) as pool:
         pool.reset(0, np.arange(2), np.array([5, 6]))
         assert not pool.lost.any()
         assert pool.arrays.level.tolist() == [0, 0]

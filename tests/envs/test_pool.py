@@ -751,7 +751,7 @@ from save_rl.envs.pool import Pool, Source
 from tests.envs import pool_simulators as simulators
 
 source = Source("tests.envs.pool_simulators:faulty", 0, {})
-with Pool([simulators.faulty()], [(0, 4)], workers=2, sources=[source]) as pool:
+with Pool([simulators.faulty()], [4], workers=2, sources=[source]) as pool:
     pool.reset(0, np.arange(4), np.arange(4))
     print(*set(pool.arrays.observation["worker"].tolist()), flush=True)
     pool.advance(0, np.array([-1, int(sys.argv[1]), -1, 0]))

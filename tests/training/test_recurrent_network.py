@@ -48,7 +48,7 @@ def _call(network, seen, state):
 
 
 def new_pool():
-    pool = Pool([Pictures()], [(0, 3), (0, LANES - 3)])
+    pool = Pool([Pictures()], [3, LANES - 3])
     for group, lanes in ((0, np.arange(3)), (1, np.arange(3, LANES))):
         pool.reset(group, lanes, lanes + 100)
     return pool

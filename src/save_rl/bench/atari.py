@@ -89,7 +89,7 @@ def _game(game: str, repeats: int) -> dict[str, Any]:
         if not same or not (over or np.array_equal(after.stack, stack)):
             raise AssertionError("the loops end in different places")
     parts = [(state.core, state.stack, action) for state, action in cases]
-    with Pool([sim], [(0, LANES)]) as pool:
+    with Pool([sim], [LANES]) as pool:
         seconds = median_seconds(
             {
                 "lanes": _lanes(states, pool, actions),
@@ -167,8 +167,8 @@ def _workers(repeats: int, workers: int) -> dict[str, Any]:
     sim, source = Atari(WORKERS_GAME), Source(f"atari/{WORKERS_GAME}", 0, {})
     lanes = LANES * workers // 2
     with (
-        Pool([sim], [(0, LANES // 2)] * 2, workers=1, sources=[source]) as one,
-        Pool([sim], [(0, lanes // 2)] * 2, workers=workers, sources=[source]) as all_of_them,
+        Pool([sim], [LANES // 2] * 2, workers=1, sources=[source]) as one,
+        Pool([sim], [lanes // 2] * 2, workers=workers, sources=[source]) as all_of_them,
         _bare_loops(WORKERS_GAME, workers) as bare,
     ):
         seconds = median_seconds(

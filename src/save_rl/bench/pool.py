@@ -45,7 +45,7 @@ class Busy:
 def _round_trips(workers: int, milliseconds: float) -> tuple[Pool, Any]:
     """Return a pool and a function that steps all its lanes once."""
     source = Source("save_rl.bench.pool:Busy", 0, {"milliseconds": milliseconds})
-    pool = Pool([Busy(milliseconds)], [(0, LANES)], workers=workers, sources=[source])
+    pool = Pool([Busy(milliseconds)], [LANES], workers=workers, sources=[source])
     pool.reset(0, np.arange(LANES), np.zeros(LANES, np.int64))
     nodes, actions = np.zeros(LANES, np.int64), np.ones(LANES, np.int64)
 

@@ -84,6 +84,7 @@ def _case(lanes: int, num_actions: int, budget: int, repeats: int) -> dict[str, 
         return jax.lax.scan(once, (states, jnp.zeros(lanes)), jnp.arange(budget))
 
     trees = host.Search(lanes, budget, num_actions)
+    result = np.zeros((lanes, num_actions), np.float32), np.zeros((lanes, num_actions), np.int32)
     rows = np.arange(lanes)
     never = np.zeros(lanes, np.bool_)
 
@@ -103,8 +104,8 @@ def _case(lanes: int, num_actions: int, budget: int, repeats: int) -> dict[str, 
             at[:, k + 1] = after
             found = (tables.reward[before, actions], tables.prior[after], tables.value[after])
             outside += time.perf_counter() - asked
-            trees.expand(found[0], never, rows, *found[1:])
-        result = trees.result()
+            trees.expand(found[0], never, *found[1:])
+        trees.result(*result)
         if clock is not None:
             clock.append(time.perf_counter() - started - outside)
         return result

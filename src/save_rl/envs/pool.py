@@ -13,6 +13,7 @@ stops with the simulator's traceback.
 """
 
 import contextlib
+import itertools
 import json
 import mmap
 import os
@@ -33,13 +34,14 @@ from save_rl.envs.worker import (
     ANY_LEVEL,
     LOAD,
     REPLY,
-    REQUEST,
     RESET,
     SAVE,
     STEP,
     Arrays,
+    Field,
     Lanes,
     Layout,
+    Request,
 )  # fmt: skip
 from save_rl.errors import RunError
 from save_rl.processes import ONE_THREAD, end_group, ending, start_python
@@ -61,9 +63,8 @@ class Source(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Lanes `low` to `high` of a pool, all of one simulator."""
+    """Lanes `low` to `high` of a pool."""
 
-    simulator: int
     low: int
     high: int
 
@@ -155,7 +156,9 @@ class Pool:
     """Lanes of simulators; use it as a context manager, or `close` it.
 
     simulators: one object each; their observations must have the same layout.
-    sizes: `(simulator, lanes)` of each group.
+    sizes: of the groups: lanes per simulator. A group has the lanes of the first simulator, then
+    those of the next.
+    kind, extra: what carries out the requests, and the fields of `Arrays` that it needs.
     workers: processes; 0 simulates in this one.
     sources: for workers to make the simulators; needed unless `workers` is 0.
     timeout: seconds for a worker to answer; 0 for no limit.
@@ -164,22 +167,23 @@ class Pool:
     def __init__(
         self,
         simulators: Sequence[Simulator],
-        sizes: Sequence[tuple[int, int]],
+        sizes: Sequence[int],
         *,
+        kind: type[Lanes] = Lanes,
+        extra: Sequence[Field] = (),
         workers: int = 0,
         sources: Sequence[Source] = (),
         timeout: float = 0.0,
         warn: Callable[[str], None] | None = None,
     ):
         self.layout = Layout.of(simulators[0])
-        ends = np.cumsum([0, *(size for _, size in sizes)]).tolist()
-        self.groups = [
-            Group(which, low, high)
-            for (which, _), low, high in zip(sizes, ends[:-1], ends[1:], strict=True)
-        ]
+        many = len(simulators)
+        ends = np.cumsum([0, *(many * size for size in sizes)]).tolist()
+        self.groups = [Group(low, high) for low, high in itertools.pairwise(ends)]
         self.lost = np.zeros(ends[-1], np.bool_)
         self.faults = np.zeros(len(simulators), np.int64)  # by simulator
-        self._simulator_of = np.repeat([which for which, _ in sizes], [size for _, size in sizes])
+        each = [np.repeat(np.arange(many), size) for size in sizes]
+        self._simulator_of = np.concatenate(each)
         self._in_a_row = 0
         self._commands: list[deque[int]] = [deque() for _ in sizes]  # sent, not yet received
         self._timeout, self._warn, self._sources = timeout, warn, sources
@@ -187,11 +191,12 @@ class Pool:
         self._memory: int | None = None
         self._local: Lanes | None = None
         self._answers: list[deque[list[tuple[int, str]]]] = [deque() for _ in sizes]
+        self._kind, self._extra = kind, tuple(extra)
         if workers == 0:
-            self.arrays = Arrays(self.layout, ends[-1])
+            self.arrays = Arrays(self.layout, ends[-1], extra=extra)
             self.arrays.wanted[:] = ANY_LEVEL
-            owner = {i: simulators[g.simulator] for g in self.groups for i in range(g.low, g.high)}
-            self._local = Lanes(self.layout, self.arrays, owner)
+            owner = {i: simulators[which] for i, which in enumerate(self._simulator_of)}
+            self._local = kind(self.layout, self.arrays, owner)
             return
         self._start(workers, ends[-1])
 
@@ -201,7 +206,7 @@ class Pool:
                 "ENV: the file of this simulator starts worker processes when it is imported; put "
                 'what it does under if __name__ == "__main__":.'
             )
-        size = Arrays(self.layout, lanes).size
+        size = Arrays(self.layout, lanes, extra=self._extra).size
         if hasattr(os, "memfd_create"):
             self._memory = os.memfd_create("save_rl")
         else:
@@ -211,13 +216,13 @@ class Pool:
         os.ftruncate(self._memory, size)
         self._ranges = [
             [
-                Group(group.simulator, int(cuts[w]), int(cuts[w + 1]))
+                Group(int(cuts[w]), int(cuts[w + 1]))
                 for group in self.groups
                 for cuts in [np.linspace(group.low, group.high, workers + 1).astype(int)]
             ]
             for w in range(workers)
         ]
-        self.arrays = Arrays(self.layout, lanes, mmap.mmap(self._memory, size))
+        self.arrays = Arrays(self.layout, lanes, mmap.mmap(self._memory, size), self._extra)
         self.arrays.wanted[:] = ANY_LEVEL
         try:
             for w in range(workers):
@@ -231,8 +236,9 @@ class Pool:
     def _hire(self, number: int) -> _Worker:
         assert self._memory is not None
         task = {
-            **self.layout._asdict(), "lanes": len(self.lost), "ranges": self._ranges[number],
-            "sources": self._sources,
+            **self.layout._asdict(), "ranges": self._ranges[number], "sources": self._sources,
+            "simulator_of": self._simulator_of.tolist(), "extra": self._extra,
+            "kind": f"{self._kind.__module__}:{self._kind.__qualname__}",
         }  # fmt: skip
         return _Worker(self._memory, task)
 
@@ -247,19 +253,20 @@ class Pool:
     def workers(self) -> int:
         return len(self._workers)
 
-    def send(self, group: int, command: int, new: int = 0, discount: float = -1.0) -> None:
+    def send(self, request: Request) -> None:
         """Send the requests of a group; see `Lanes.run`."""
-        self._commands[group].append(command)
-        _, low, high = self.groups[group]
-        if command != RESET:
+        group = request.group
+        self._commands[group].append(request.command)
+        low, high = self.groups[group]
+        if request.command != RESET:
             self.arrays.action[low:high][self.lost[low:high]] = -1
         if self._local is not None:
-            self._answers[group].append(self._local.run(command, low, high, new, discount))
+            self._answers[group].append(self._local.run(request, low, high))
             return
-        request = REQUEST.pack(command, group, new, discount)
+        packed = request.pack()
         for number, worker in enumerate(self._workers):
             try:
-                worker.ask(request, group)
+                worker.ask(packed, group)
             except BrokenPipeError:
                 self._replace(number)
 
@@ -278,7 +285,7 @@ class Pool:
                     faults += said
         self.lost[[lane for lane, _ in faults]] = True
         if command == ADVANCE:
-            _, low, high = self.groups[group]
+            low, high = self.groups[group]
             asked = (self.arrays.action[low:high] >= 0) & ~self.lost[low:high]
             ended = self.arrays.terminated[low:high] | self.arrays.truncated[low:high]
             if np.any(asked & ended):
@@ -293,7 +300,7 @@ class Pool:
         worker = self._workers[number]
         why = worker.last_words()
         worker.stop(0.0)
-        lanes = [i for _, low, high in self._ranges[number] for i in range(low, high)]
+        lanes = [i for low, high in self._ranges[number] for i in range(low, high)]
         self.faults[np.unique(self._simulator_of[lanes])] += 1
         self._fault(lanes, why)
         self._workers[number] = self._hire(number)
@@ -316,7 +323,7 @@ class Pool:
 
     def ask(self, group: int, command: int) -> None:
         """`send` and `receive`."""
-        self.send(group, command)
+        self.send(Request(command, group))
         self.receive(group)
 
     def reset(
@@ -327,26 +334,26 @@ class Pool:
 
         Without `wait`, the caller must call `receive`.
         """
-        _, low, high = self.groups[group]
+        low, high = self.groups[group]
         self.arrays.action[low:high] = -1
         self.arrays.action[lanes] = 0
         self.arrays.seed[lanes] = seeds
         self.arrays.wanted[lanes] = wanted
         self.lost[lanes] = False
-        self.send(group, RESET)
+        self.send(Request(RESET, group))
         if wait:
             self.receive(group)
 
     def save(self, group: int) -> np.ndarray:
         """Return the states of a group's lanes, `[lanes of the group, bytes]`; zeros where lost."""
-        _, low, high = self.groups[group]
+        low, high = self.groups[group]
         self.arrays.action[low:high], self.arrays.saved[low:high] = 0, 0
         self.ask(group, SAVE)
         return self.arrays.saved[low:high].copy()
 
     def load(self, group: int, saved: np.ndarray) -> None:
         """Restore the states that `save` returned."""
-        _, low, high = self.groups[group]
+        low, high = self.groups[group]
         self.arrays.action[low:high], self.arrays.saved[low:high] = 0, saved
         self.lost[low:high] = saved[:, 0] == 0
         self.ask(group, LOAD)
@@ -355,19 +362,25 @@ class Pool:
         self, group: int, nodes: np.ndarray, actions: np.ndarray, new: int,
         seeds: np.ndarray | None = None, discount: float = -1.0,
     ) -> None:  # fmt: skip
-        """Send the steps of a search, `[lanes of the group]` each."""
-        _, low, high = self.groups[group]
+        """Send steps from nodes, `[lanes of the group]` each; rollouts follow if `discount` is not
+        negative."""
+        low, high = self.groups[group]
         self.arrays.node[low:high] = nodes
         self.arrays.action[low:high] = actions
         if seeds is not None:
             self.arrays.seed[low:high] = seeds
-        self.send(group, STEP, new, discount)
+        self.send(Request(STEP, group, new, discount, rollout=int(discount >= 0)))
 
     def advance(self, group: int, actions: np.ndarray) -> None:
         """Send real steps `[lanes of the group]`; -1 leaves a lane where it is."""
-        _, low, high = self.groups[group]
+        low, high = self.groups[group]
         self.arrays.action[low:high] = actions
-        self.send(group, ADVANCE)
+        self.send(Request(ADVANCE, group))
+
+    @property
+    def local(self) -> Any:
+        """What carries out the requests in this process; None with worker processes."""
+        return self._local
 
     def place(self, lane: int, state: State) -> None:
         """Start a lane at a state; needs `workers=0`: states live in the workers."""

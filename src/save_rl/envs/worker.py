@@ -3,13 +3,15 @@
 States never leave the process that made them. A lane's states are numbered like the nodes of its
 search tree: 0 is the current state of the episode, the others are the states that the search has
 reached from it. Requests and observations are in arrays that both sides share (`Arrays`). `Lanes`
-carries out a request for a range of lanes; `main` does so in a worker process.
+carries out a request for a range of lanes; `main` does so in a worker process. What else a worker
+can do is in classes derived from `Lanes`, such as `search.tree_lanes`.
 
 A worker imports no JAX and uses one thread. It ends when its parent does.
 """
 
 import contextlib
 import faulthandler
+import importlib
 import json
 import math
 import mmap
@@ -17,6 +19,7 @@ import os
 import signal
 import struct
 import traceback
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +29,8 @@ from save_rl.processes import die_with
 from save_rl.types import Simulator, State
 
 RESET, STEP, ADVANCE, SAVE, LOAD = 0, 1, 2, 3, 4
-REQUEST = struct.Struct("<iiid")  # command, group, number of the new node, discount of a rollout
 REPLY = struct.Struct("<ii")  # group, bytes of JSON that follow: faults as [[lane, text], ...]
+_REQUEST = struct.Struct("<iiidiiiid")
 ANY_LEVEL = -1  # requests an episode of the level that the simulator draws
 ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
 MOST_ACTIONS = 10**7
@@ -38,6 +41,31 @@ _ALONE = ""  # name of an observation that is a single array
 def exactly(level: int) -> int:
     """Return the request for an episode of exactly this level; `level` requests one up to it."""
     return ANY_LEVEL - 1 - level
+
+
+class Request(NamedTuple):
+    """A request for the lanes of a group; what else it needs is in `Arrays`.
+
+    new: node number of the states that STEP makes. discount, rollout: STEP also returns the
+    discounted return of a random rollout. budget, rule, space, c: of a search.
+    """
+
+    command: int
+    group: int
+    new: int = 0
+    discount: float = 1.0
+    rollout: int = 0
+    budget: int = 0
+    rule: int = 0
+    space: int = 0
+    c: float = 0.0
+
+    def pack(self) -> bytes:
+        return _REQUEST.pack(*self)
+
+
+Field = tuple[str, str, tuple[int, ...]]
+"""Name, dtype and shape per lane of an array."""
 
 
 class Layout(NamedTuple):
@@ -158,10 +186,13 @@ class Arrays:
     node, action, seed: a request for a step from a node; action -1 requests nothing. wanted: the
     level of a new episode, see `exactly`. reward, terminated, truncated, value, observation, mask:
     the reply. level, kind, solved: the kind of episode and whether its task is solved, for
-    simulators that report it. saved: states as bytes, to save or to load.
+    simulators that report it. saved: states as bytes, to save or to load. `arrays["name"]` is one
+    of the further fields `extra`.
     """
 
-    def __init__(self, layout: Layout, lanes: int, memory: Any = None):
+    def __init__(
+        self, layout: Layout, lanes: int, memory: Any = None, extra: Sequence[Field] = ()
+    ):
         fields = [
             ("node", "<i4", ()), ("action", "<i4", ()), ("seed", "<u8", ()), ("wanted", "<i4", ()),
             ("level", "<i4", ()), ("kind", "<i8", ()), ("reward", "<f8", ()),
@@ -170,6 +201,7 @@ class Arrays:
             ("mask", "|b1", (layout.num_actions if layout.masked else 0,)),
             ("saved", "|u1", (layout.saved,)),
             *((f"see {name}", kind, shape) for name, kind, shape in layout.observation),
+            *extra,
         ]  # fmt: skip
         ends, self.size = [], 0
         for _, kind, shape in fields:
@@ -189,6 +221,9 @@ class Arrays:
         self.truncated, self.solved = self._by_name["truncated"], self._by_name["solved"]
         self.mask, self.saved = self._by_name["mask"], self._by_name["saved"]
         self.observation = {name: self._by_name[f"see {name}"] for name, _, _ in layout.observation}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._by_name[name]
 
 
 class Lanes:
@@ -212,18 +247,15 @@ class Lanes:
         self._states[lane], self._tried[lane] = {0: state}, {}
         self._show(lane, state)
 
-    def run(
-        self, command: int, low: int, high: int, new: int, discount: float
-    ) -> list[tuple[int, str]]:
+    def run(self, request: Request, low: int, high: int) -> list[tuple[int, str]]:
         """Carry out the requests of lanes `low` to `high`; return the lanes that failed, and why.
 
-        new: node number of the states that STEP makes. discount: for the rollout from the new state
-        of a STEP; negative for no rollout.
+        A lane whose action is negative requests nothing.
         """
         work = {
             RESET: self._reset, STEP: self._step, ADVANCE: self._advance, SAVE: self._save,
             LOAD: self._load,
-        }[command]  # fmt: skip
+        }[request.command]  # fmt: skip
         faults: list[tuple[int, str]] = []
         done: list[tuple[int, float, bool, bool]] = []
         nodes = self._arrays.node[low:high].tolist()
@@ -231,7 +263,7 @@ class Lanes:
         for lane, node, action in zip(range(low, high), nodes, actions, strict=True):
             if action >= 0:
                 try:
-                    reward, terminated, truncated = work(lane, node, action, new, discount)
+                    reward, terminated, truncated = work(lane, node, action, request)
                     done.append((lane, float(reward), bool(terminated), bool(truncated)))
                 except (Exception, SystemExit):
                     faults.append((lane, traceback.format_exc()))
@@ -244,7 +276,7 @@ class Lanes:
             self._find_nonsense(lanes, faults)
         return faults
 
-    def _reset(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+    def _reset(self, lane: int, node: int, action: int, request: Request) -> Any:
         simulator, wanted = self._simulators[lane], int(self._arrays.wanted[lane])
         options = {}
         if wanted != ANY_LEVEL:
@@ -256,16 +288,16 @@ class Lanes:
             self._arrays.level[lane], self._arrays.kind[lane] = simulator.kind(state)
         return 0.0, False, False
 
-    def _save(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+    def _save(self, lane: int, node: int, action: int, request: Request) -> Any:
         self._arrays.saved[lane, 1:] = self._simulators[lane].save_state(self._states[lane][0])
         self._arrays.saved[lane, 0] = 1
         return 0.0, False, False
 
-    def _load(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+    def _load(self, lane: int, node: int, action: int, request: Request) -> Any:
         self.place(lane, self._simulators[lane].load_state(self._arrays.saved[lane, 1:].copy()))
         return 0.0, False, False
 
-    def _step(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+    def _step(self, lane: int, node: int, action: int, request: Request) -> Any:
         """Make a step for the search."""
         simulator, states = self._simulators[lane], self._states[lane]
         if self._layout.stochastic:
@@ -276,18 +308,18 @@ class Lanes:
             if node == 0:
                 self._tried[lane][action] = result
         state, reward, terminated, truncated = result
-        states[new] = state
+        states[request.new] = state
         if not terminated:
             self._show(lane, state)
-            if discount >= 0:
+            if request.rollout:
                 rng = np.random.default_rng((int(self._arrays.seed[lane]), 1))  # not sample_step's
-                value = rollout(simulator, state, truncated, discount, rng)
+                value = rollout(simulator, state, truncated, request.discount, rng)
                 if not abs(value) <= _FLOAT32.max:
                     raise ValueError("step returned a reward that is not finite in a rollout.")
                 self._arrays.value[lane] = value
         return reward, terminated, truncated
 
-    def _advance(self, lane: int, node: int, action: int, new: int, discount: float) -> Any:
+    def _advance(self, lane: int, node: int, action: int, request: Request) -> Any:
         """Make a real step; reuse the result if the search has made the same step."""
         result = self._tried[lane].get(action)
         if result is None:
@@ -373,20 +405,23 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
             what["num_actions"], observation, what["masked"], what["stochastic"], what["saved"]
         )
         made = [make_simulator(env, seed, **options) for env, seed, options in what["sources"]]
-        ranges = what["ranges"]  # by group: simulator, first lane, end
-        simulators = {i: made[which] for which, low, high in ranges for i in range(low, high)}
-        block = mmap.mmap(memory, 0)
-        lanes = Lanes(layout, Arrays(layout, what["lanes"], block), simulators)
+        ranges = what["ranges"]  # by group: first lane, end
+        owners = what["simulator_of"]
+        simulators = {i: made[owners[i]] for low, high in ranges for i in range(low, high)}
+        module, _, name = what["kind"].partition(":")
+        kind = getattr(importlib.import_module(module), name)
+        extra = [(name, kind, tuple(shape)) for name, kind, shape in what["extra"]]
+        arrays = Arrays(layout, len(owners), mmap.mmap(memory, 0), extra)
+        lanes = kind(layout, arrays, simulators)
     except Exception as error:
         own = error.__cause__ if isinstance(error, InputError) and error.__cause__ else error
         _answer(replies, -1, [(-1, "".join(traceback.format_exception(own)))])
         return
     _answer(replies, -1, [])
     with contextlib.suppress(BrokenPipeError):
-        while data := os.read(requests, REQUEST.size):
-            command, group, new, discount = REQUEST.unpack(data)
-            _, low, high = ranges[group]
-            _answer(replies, group, lanes.run(command, low, high, new, discount))
+        while data := os.read(requests, _REQUEST.size):
+            request = Request(*_REQUEST.unpack(data))
+            _answer(replies, request.group, lanes.run(request, *ranges[request.group]))
 
 
 def _answer(replies: int, group: int, faults: list[tuple[int, str]]) -> None:

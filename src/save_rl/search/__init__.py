@@ -36,11 +36,11 @@ def _search_list(
     """Search from a list of states of a Python simulator."""
     import numpy as np
 
-    from save_rl.envs.pool import Pool
     from save_rl.search.host import mix_noise_all
     from save_rl.search.simulators import LaneSearch
+    from save_rl.search.tree_lanes import tree_pool
 
-    pool = Pool([simulator], [(0, len(states))])
+    pool = tree_pool([simulator], [len(states)])
     for lane, state in enumerate(states):
         pool.place(lane, state)
     ties, luck = np.random.default_rng(seed).integers(2**32, size=(2, len(states)), dtype=np.uint32)
@@ -48,10 +48,11 @@ def _search_list(
     def mix(priors: Array, lanes: Array) -> None:
         mix_noise_all(luck[lanes], noise, priors)
 
-    return LaneSearch(pool, [0], budget).run(
+    found = LaneSearch(pool, [0], budget).run(
         evaluate, rule=rule, c=c, discount=discount, seeds=ties, return_tree=return_tree,
         noise=mix if noise > 0 else None,
     )  # fmt: skip
+    return SearchResult(found.q_values, found.visits, found.explored, found.tree)
 
 
 def _require_shape(name: str, found: Array, *expected: int) -> Array:

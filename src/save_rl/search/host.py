@@ -1,12 +1,16 @@
 """Tree search on the host: flat NumPy arrays for many lanes, Numba kernels, any simulator.
 
 Each node stores the statistics of the edge that leads to it: `visits`, `total_return`, `reward`. A
-simulation adds at most one node, so simulation `k` creates node `k + 1`; 0 is the root. Only the
-prior has one entry per action. There, -inf marks actions that cannot be expanded: masked, or
-already tried (their prior moves to `edge_prior` of the child). The best untried action is the one
-with the highest prior. The first selection at a node finds its few best untried actions and caches
-them in `ranked` until they run out: a selection then scores the tried actions and two of these (all
-actions only where untried ones tie), and a leaf that is never revisited costs one copy.
+simulation adds at most one node, so simulation `k` creates node `k + 1`; 0 is the root.
+
+Only the prior has an entry per *slot*. A slot is an action: every action has one, or only those
+with the highest priors. A search with a budget tries at most that many actions at a node, and
+untried ones differ in nothing but their prior, so the best `budget + 1` are enough (`best_actions`).
+A prior of -inf marks slots that cannot be expanded: masked, or already tried (their prior moves to
+`edge_prior` of the child). The best untried action is the one with the highest prior. The first
+selection at a node finds its few best untried slots and caches them in `ranked` until they run out:
+a selection then scores the tried actions and two of these (all slots only where untried ones tie),
+and a leaf that is never revisited costs one copy.
 """
 
 from collections.abc import Callable
@@ -28,40 +32,55 @@ _SAVE, _PUCT = int(Rule.SAVE), int(Rule.PUCT)
 _TRANSFORMED, _MIXED = int(Space.TRANSFORMED), int(Space.MIXED)
 _RANKED = 4
 _STICKS = 64
+_NOBODY = 2**30 - 1  # no action has this number
 
 
 class Trees(NamedTuple):
-    """`B` trees of up to `N` = budget + 1 nodes and `A` actions."""
+    """`B` trees of up to `N` = budget + 1 nodes with `W` slots each."""
 
     parent: np.ndarray  # [B, N] int32
     action: np.ndarray  # [B, N] int32, the action that leads from the parent here
+    slot: np.ndarray  # [B, N] int32, its slot at the parent
     first_child: np.ndarray  # [B, N] int32, 0 for none
     sibling: np.ndarray  # [B, N] int32, the next child of the same parent, 0 for none
     num_valid: np.ndarray  # [B, N] int32, number of unmasked actions; -1 before the count
+    more: np.ndarray  # [B, N] int32, actions without a slot that tie with the last one that has one
     num_tried: np.ndarray  # [B, N] int32, children
     chosen: np.ndarray  # [B, N] int32, simulations that selected an action here
     visits: np.ndarray  # [B, N] int32, simulations through the edge that leads here
     first: np.ndarray  # [B, N] int32, start of the untried actions in `ranked`
-    last: np.ndarray  # [B, N] int32, their end; if below 4, `ranked` holds all untried actions
+    last: np.ndarray  # [B, N] int32, their end; if below 4, `ranked` holds all untried slots
     terminal: np.ndarray  # [B, N] bool
     reward: np.ndarray  # [B, N] float64, of the edge that leads here
     total_return: np.ndarray  # [B, N] float64, sum of returns backed up through the edge
     edge_prior: np.ndarray  # [B, N] float64, prior of the action that leads here
-    ranked: np.ndarray  # [B, N, 4] int32, untried actions with the highest priors, best first
-    prior: np.ndarray  # [B, N, A] float32 or float64, -inf where masked or tried
+    ranked: np.ndarray  # [B, N, 4] int32, untried slots with the highest priors, best first
+    prior: np.ndarray  # [B, N, W] float32 or float64, -inf where masked or tried
+    choice: np.ndarray  # [B, N, W] int32, the action of a slot; [B, N, 0] if it is the slot's index
 
 
-def allocate(lanes: int, budget: int, num_actions: int, dtype: type = np.float32) -> Trees:
-    """Allocate `lanes` trees; `plant` initialises one."""
+def allocate(
+    lanes: int, budget: int, slots: int, dtype: type = np.float32, chosen: bool = False
+) -> Trees:
+    """Allocate `lanes` trees; `plant` initialises one. chosen: slots are a choice of actions."""
     shape = (lanes, budget + 1)
-    types = [np.int32] * 10 + [np.bool_] + [np.float64] * 3
-    wide = [np.zeros((*shape, _RANKED), np.int32), np.zeros((*shape, num_actions), dtype)]
+    types = [np.int32] * 12 + [np.bool_] + [np.float64] * 3
+    wide = [
+        np.zeros((*shape, _RANKED), np.int32),
+        np.zeros((*shape, slots), dtype),
+        np.zeros((*shape, slots if chosen else 0), np.int32),
+    ]
     return Trees._make([np.zeros(shape, t) for t in types] + wide)
 
 
 @njit
+def _action_of(trees, lane, node, slot):
+    return trees.choice[lane, node, slot] if trees.choice.shape[2] > 0 else slot
+
+
+@njit
 def _rank_untried(trees, lane, node):
-    """Find the untried actions with the highest priors."""
+    """Find the untried slots with the highest priors."""
     row, ranked = trees.prior[lane, node], trees.ranked[lane, node]
     if trees.num_valid[lane, node] < 0:  # first selection at this node
         valid = 0
@@ -89,13 +108,16 @@ def _forget_ranks(trees, lane, node):
 
 
 @njit
-def _make_node(trees, lane, node, prior, terminal):
-    """Initialise a node without children; `prior` `[A]` is -inf where masked."""
+def _make_node(trees, lane, node, prior, choice, valid, more, terminal):
+    """Initialise a node without children; see `Search.expand` for the arguments."""
     if not terminal:  # nothing is ever selected at a terminal node
-        row = trees.prior[lane, node]
-        for a in range(row.shape[0]):
-            row[a] = prior[a]
-    trees.num_valid[lane, node] = -1
+        row, own = trees.prior[lane, node], trees.choice[lane, node]
+        for w in range(row.shape[0]):
+            row[w] = prior[w]
+        for w in range(own.shape[0]):
+            own[w] = choice[w]
+    trees.num_valid[lane, node] = valid
+    trees.more[lane, node] = more
     _forget_ranks(trees, lane, node)
     trees.num_tried[lane, node] = 0
     trees.first_child[lane, node] = 0
@@ -104,9 +126,9 @@ def _make_node(trees, lane, node, prior, terminal):
 
 
 @njit
-def plant(trees, lane, prior):
-    """Initialise a lane's tree: a root with this prior `[A]`."""
-    _make_node(trees, lane, 0, prior, False)
+def plant(trees, lane, prior, choice, valid, more):
+    """Initialise a lane's tree: a root with this prior `[W]`."""
+    _make_node(trees, lane, 0, prior, choice, valid, more, False)
     trees.parent[lane, 0] = -1
 
 
@@ -120,7 +142,7 @@ def _score(rule, space, prior, total_return, visits, spread, c):
 
 @njit
 def choose(trees, lane, node, simulation, rule, space, c, seed):
-    """Return the action that the rule selects at a node, and its child (0 if untried)."""
+    """Return the slot that the rule selects at a node, and its child (0 if untried)."""
     first, last = trees.first[lane, node], trees.last[lane, node]
     if first + 2 > last and last == _RANKED:
         _rank_untried(trees, lane, node)
@@ -132,105 +154,121 @@ def choose(trees, lane, node, simulation, rule, space, c, seed):
         spread = np.sqrt(np.log(count + trees.num_valid[lane, node]))
     else:  # an action tried n times counts max(n, 1)
         spread = np.sqrt(np.log(count + trees.num_valid[lane, node] - trees.num_tried[lane, node]))
-    action, chosen_child = -1, 0
+    slot, chosen_child = -1, 0
     best, runner_up = -np.inf, -np.inf
     row, ranked = trees.prior[lane, node], trees.ranked[lane, node]
     if first < last:
-        action = ranked[first]
-        best = _score(rule, space, row[action], 0.0, 0, spread, c)
+        slot = ranked[first]
+        best = _score(rule, space, row[slot], 0.0, 0, spread, c)
     if first + 1 < last:
         runner_up = _score(rule, space, row[ranked[first + 1]], 0.0, 0, spread, c)
     child = trees.first_child[lane, node]
     while child != 0:
-        score = _score(
-            rule,
-            space,
-            trees.edge_prior[lane, child],
-            trees.total_return[lane, child],
-            trees.visits[lane, child],
-            spread,
-            c,
-        )
+        score = _score_child(trees, lane, child, rule, space, spread, c)
         if score > best:
             best, runner_up = score, best
-            action, chosen_child = trees.action[lane, child], child
+            slot, chosen_child = trees.slot[lane, child], child
         elif score > runner_up:
             runner_up = score
         child = trees.sibling[lane, child]
     if runner_up >= best - TIE_TOLERANCE:
         return _break_tie(trees, lane, node, simulation, rule, space, c, seed, spread, best)
-    return action, chosen_child
+    return slot, chosen_child
+
+
+@njit
+def _score_child(trees, lane, child, rule, space, spread, c):
+    return _score(
+        rule,
+        space,
+        trees.edge_prior[lane, child],
+        trees.total_return[lane, child],
+        trees.visits[lane, child],
+        spread,
+        c,
+    )
 
 
 @njit
 def _break_tie(trees, lane, node, simulation, rule, space, c, seed, spread, best):
-    """Return the action of highest random priority among those that tie with `best`, and child."""
-    action, chosen_child, highest = -1, 0, np.int64(-1)
+    """Return the slot of highest random priority among those that tie with `best`, and its child.
+
+    Actions without a slot can tie, too. An untried one stands for them: all are alike.
+    """
+    slot, chosen_child, highest = -1, 0, np.int64(-1)
+    untried, highest_untried, lowest = -1, np.int64(-1), np.inf
+    tied = 0
     child = trees.first_child[lane, node]
     while child != 0:
-        score = _score(
-            rule,
-            space,
-            trees.edge_prior[lane, child],
-            trees.total_return[lane, child],
-            trees.visits[lane, child],
-            spread,
-            c,
-        )
-        if score >= best - TIE_TOLERANCE:
+        if _score_child(trees, lane, child, rule, space, spread, c) >= best - TIE_TOLERANCE:
+            tied += 1
             priority = _priority(seed, simulation, node, trees.action[lane, child])
             if priority > highest:
-                action, chosen_child, highest = trees.action[lane, child], child, priority
+                slot, chosen_child, highest = trees.slot[lane, child], child, priority
         child = trees.sibling[lane, child]
     row = trees.prior[lane, node]
-    for a in range(row.shape[0]):
-        if (
-            row[a] > -np.inf
-            and _score(rule, space, row[a], 0.0, 0, spread, c) >= best - TIE_TOLERANCE
-        ):
-            priority = _priority(seed, simulation, node, a)
-            if priority > highest:
-                action, chosen_child, highest = a, 0, priority
-    return action, chosen_child
+    for w in range(row.shape[0]):
+        if row[w] == -np.inf:
+            continue
+        lowest = min(lowest, row[w])
+        if _score(rule, space, row[w], 0.0, 0, spread, c) >= best - TIE_TOLERANCE:
+            tied += 1
+            priority = _priority(seed, simulation, node, _action_of(trees, lane, node, w))
+            if priority > highest_untried:
+                untried, highest_untried = w, priority
+    if highest_untried > highest:
+        return untried, 0
+    more = trees.more[lane, node]
+    if (
+        more > 0
+        and untried >= 0
+        and _score(rule, space, lowest, 0.0, 0, spread, c) >= best - TIE_TOLERANCE
+        and _priority(seed, simulation, node, _NOBODY) % (tied + more) >= tied
+    ):
+        return untried, 0
+    return slot, chosen_child
 
 
 @njit
 def select(trees, lane, simulation, rule, space, c, seed):
     """Descend from the root to an untried action or a known terminal node.
 
-    Returns `(node, action)`: the node to expand and the action to try there, or the terminal node
-    and -1, which needs no simulator step.
+    Returns `(node, slot)`: the node to expand and the slot to try there, or the terminal node and
+    -1, which needs no simulator step.
     """
     node = 0
     while True:
-        action, child = choose(trees, lane, node, simulation, rule, space, c, seed)
+        slot, child = choose(trees, lane, node, simulation, rule, space, c, seed)
         if child == 0:
-            return node, action
+            return node, slot
         if trees.terminal[lane, child]:
             return child, -1
         node = child
 
 
 @njit
-def expand(trees, lane, simulation, parent, action, reward, terminal, prior):
+def expand(
+    trees, lane, simulation, parent, slot, reward, terminal, prior, choice, valid, more
+):
     """Add the node that simulation `simulation` reached.
 
-    prior: `[A]` of the new state; ignored if terminal.
+    prior: `[W]` of the new state; ignored if terminal, as are choice, valid and more.
     """
     node = simulation + 1
-    _make_node(trees, lane, node, prior, terminal)
+    _make_node(trees, lane, node, prior, choice, valid, more, terminal)
     trees.parent[lane, node] = parent
-    trees.action[lane, node] = action
+    trees.action[lane, node] = _action_of(trees, lane, parent, slot)
+    trees.slot[lane, node] = slot
     trees.reward[lane, node] = reward
     trees.visits[lane, node] = 0
     trees.total_return[lane, node] = 0.0
-    trees.edge_prior[lane, node] = trees.prior[lane, parent, action]
-    trees.prior[lane, parent, action] = -np.inf
+    trees.edge_prior[lane, node] = trees.prior[lane, parent, slot]
+    trees.prior[lane, parent, slot] = -np.inf
     trees.sibling[lane, node] = trees.first_child[lane, parent]
     trees.first_child[lane, parent] = node
     trees.num_tried[lane, parent] += 1
     first = trees.first[lane, parent]
-    if first < trees.last[lane, parent] and trees.ranked[lane, parent, first] == action:
+    if first < trees.last[lane, parent] and trees.ranked[lane, parent, first] == slot:
         trees.first[lane, parent] = first + 1
     else:
         _forget_ranks(trees, lane, parent)
@@ -253,17 +291,17 @@ def backup(trees, lane, node, value, discount, space):
 
 @njit
 def root_result(trees, lane, rule, q_values, visits):
-    """Write Q_K and the visits of the root into `[A]` arrays."""
+    """Write Q_K and the visits of the root's slots into `[W]` arrays."""
     row = trees.prior[lane, 0]
-    for a in range(row.shape[0]):
-        visits[a] = 0
-        q_values[a] = row[a] if rule == _SAVE or row[a] == -np.inf else 0.0
+    for w in range(row.shape[0]):
+        visits[w] = 0
+        q_values[w] = row[w] if rule == _SAVE or row[w] == -np.inf else 0.0
     child = trees.first_child[lane, 0]
     while child != 0:
-        a = trees.action[lane, child]
-        visits[a] = trees.visits[lane, child]
-        q_values[a] = _value(
-            rule, trees.edge_prior[lane, child], trees.total_return[lane, child], visits[a]
+        w = trees.slot[lane, child]
+        visits[w] = trees.visits[lane, child]
+        q_values[w] = _value(
+            rule, trees.edge_prior[lane, child], trees.total_return[lane, child], visits[w]
         )
         child = trees.sibling[lane, child]
 
@@ -307,15 +345,52 @@ def mix_noise_all(seeds, share, policies):
 
 
 @njit
-def _plant_all(trees, lanes, rows, priors):
-    for lane in lanes:
-        plant(trees, lane, priors[rows[lane]])
+def best_actions(priors, start, values, actions, valid, more):
+    """Write the actions with the highest priors of every row `[n, A]`, best first.
+
+    start: the action to begin with; among equal priors at the end of the list it decides who is
+    in. values, actions: `[n, W]`, filled up with -inf and 0. valid: `[n]`, number of priors above
+    -inf. more: `[n]`, actions left out that tie with the last of the list.
+    """
+    slots, count = values.shape[1], priors.shape[1]
+    for i in range(priors.shape[0]):
+        row, best, who = priors[i], values[i], actions[i]
+        best[:], who[:] = -np.inf, 0
+        found, lowest = 0, -np.inf
+        for k in range(count):
+            a = start + k if start + k < count else start + k - count
+            if row[a] == -np.inf:
+                continue
+            found += 1
+            if row[a] > lowest:
+                at = min(found, slots) - 1
+                while at > 0 and row[a] > best[at - 1]:
+                    best[at], who[at] = best[at - 1], who[at - 1]
+                    at -= 1
+                best[at], who[at] = row[a], a
+                if found >= slots:
+                    lowest = best[slots - 1]
+        valid[i], more[i] = found, 0
+        if found > slots:
+            for a in range(count):
+                more[i] += row[a] >= lowest - TIE_TOLERANCE
+            for w in range(slots):
+                more[i] -= best[w] >= lowest - TIE_TOLERANCE
 
 
 @njit
-def _select_all(trees, lanes, simulation, rule, space, c, seeds, nodes, actions):
+def _plant_all(trees, lanes, rows, priors, choices, valid, more):
     for lane in lanes:
-        nodes[lane], actions[lane] = select(trees, lane, simulation, rule, space, c, seeds[lane])
+        row = rows[lane]
+        plant(trees, lane, priors[row], choices[row], valid[row], more[row])
+
+
+@njit
+def _select_all(trees, lanes, simulation, rule, space, c, seeds, nodes, slots, actions):
+    for lane in lanes:
+        node, slot = select(trees, lane, simulation, rule, space, c, seeds[lane])
+        nodes[lane], slots[lane] = node, slot
+        actions[lane] = _action_of(trees, lane, node, slot) if slot >= 0 else -1
 
 
 @njit
@@ -324,27 +399,33 @@ def _expand_all(
     lanes,
     simulation,
     nodes,
-    actions,
+    slots,
     rewards,
     terminals,
     rows,
     priors,
+    choices,
+    valid,
+    more,
     values,
     discount,
     space,
 ):
     for lane in lanes:
         node, row = nodes[lane], max(rows[lane], 0)
-        if actions[lane] >= 0:
+        if slots[lane] >= 0:
             node = expand(
                 trees,
                 lane,
                 simulation,
                 node,
-                actions[lane],
+                slots[lane],
                 rewards[lane],
                 terminals[lane],
                 priors[row],
+                choices[row],
+                valid[row],
+                more[row],
             )
         value = 0.0 if trees.terminal[lane, node] else values[row]
         backup(trees, lane, node, value, discount, space)
@@ -356,6 +437,25 @@ def _results(trees, lanes, rule, q_values, visits):
         root_result(trees, lane, rule, q_values[lane], visits[lane])
 
 
+class Slots(NamedTuple):
+    """The slots of new nodes, by row.
+
+    choices: `[n, W]` their actions, or `[n, 0]` if every action has a slot. valid: `[n]`, number of
+    unmasked actions, -1 to count the slots. more: `[n]`, see `Trees`.
+    """
+
+    choices: np.ndarray
+    valid: np.ndarray
+    more: np.ndarray
+
+
+def every_action(rows: int) -> Slots:
+    """Return the slots of nodes where every action has one."""
+    return Slots(
+        np.zeros((rows, 0), np.int32), np.full(rows, -1, np.int32), np.zeros(rows, np.int32)
+    )
+
+
 class Search:
     """The trees of `B` lanes, searched in lock-step; every search reuses the same memory.
 
@@ -363,23 +463,24 @@ class Search:
     and `expand` the caller steps its simulators and evaluates the new states. Lanes that are left
     out cost nothing.
 
-    out: arrays `(q_values [B, A], visits [B, A])` that `result` writes to; by default its own.
+    slots: per node; the number of actions, unless `chosen`: then they are a choice of actions.
     """
 
     def __init__(
         self,
         lanes: int,
         budget: int,
-        num_actions: int,
+        slots: int,
         dtype: type = np.float32,
-        out: tuple[np.ndarray, np.ndarray] | None = None,
+        chosen: bool = False,
     ):
         self.budget = budget
-        self.trees = allocate(lanes, budget, num_actions, dtype)
+        self.trees = allocate(lanes, budget, slots, dtype, chosen)
         self.nodes = np.zeros(lanes, np.int64)
         self.actions = np.full(lanes, -1, np.int64)
-        shape = (lanes, num_actions)
-        self._q_values, self._visits = out or (np.zeros(shape, dtype), np.zeros(shape, np.int32))
+        self._slots = np.full(lanes, -1, np.int64)
+        self._own = np.arange(lanes)
+        self._every = every_action(lanes)
 
     def begin(
         self,
@@ -391,63 +492,63 @@ class Search:
         seeds: np.ndarray,
         lanes: np.ndarray | None = None,
         rows: np.ndarray | None = None,
+        slots: Slots | None = None,
         space: Space = Space.PLAIN,
     ) -> None:
         """Start a search: create the roots.
 
-        priors: `[n, A]` of the roots, -inf where masked. seeds: `[B]` unsigned, for tie-breaking.
+        priors: `[n, W]` of the roots, -inf where masked. seeds: `[B]` unsigned, for tie-breaking.
         lanes: indices of the lanes to search; default all. rows: `[B]`, each lane's row of
-        `priors`; by default the lane's index. space: the units of priors and results; rewards and
-        the values of states are always in plain units.
+        `priors`; by default the lane's index. slots: needed if they are a choice of actions. space:
+        the units of priors and results; rewards and the values of states are always in plain units.
         """
-        everything = np.arange(len(self.nodes))
-        self.lanes = everything if lanes is None else np.asarray(lanes, np.int64)
+        self.lanes = self._own if lanes is None else np.asarray(lanes, np.int64)
         self._rule, self._c, self._discount = int(rule), float(c), float(discount)
         self._seeds, self._space = np.asarray(seeds, np.int64), int(space)
         self._simulation = 0
-        self.actions[:] = -1
-        _plant_all(self.trees, self.lanes, everything if rows is None else rows, priors)
+        self.actions[:] = self._slots[:] = -1
+        rows = self._own if rows is None else rows
+        _plant_all(self.trees, self.lanes, rows, priors, *(slots or self._every))
 
     def select(self) -> tuple[np.ndarray, np.ndarray]:
         """Return `(nodes [B], actions [B])` to expand; action -1 where no step is needed."""
         _select_all(
             self.trees, self.lanes, self._simulation, self._rule, self._space, self._c,
-            self._seeds, self.nodes, self.actions,
+            self._seeds, self.nodes, self._slots, self.actions,
         )  # fmt: skip
         return self.nodes, self.actions
 
     def drop(self, lanes: np.ndarray) -> None:
         """Stop searching these lanes."""
         self.lanes = np.setdiff1d(self.lanes, lanes)
-        self.actions[lanes] = -1
+        self.actions[lanes] = self._slots[lanes] = -1
 
     def expand(
         self,
         rewards: np.ndarray,
         terminals: np.ndarray,
-        rows: np.ndarray,
         priors: np.ndarray,
         values: np.ndarray,
+        rows: np.ndarray | None = None,
+        slots: Slots | None = None,
     ) -> None:
         """Add the new nodes, with rewards `[B]` and terminal flags `[B]`, and back up.
 
-        rows: `[B]`, each lane's row of `priors [n, A]` (-inf where masked) and `values [n]`;
-        ignored where the new state is terminal or no action was tried.
+        priors: `[n, W]`, -inf where masked. values: `[n]`. rows: `[B]`, each lane's row of these
+        and of `slots`, by default the lane's index; ignored where the new state is terminal or no
+        action was tried.
         """
         _expand_all(
-            self.trees, self.lanes, self._simulation, self.nodes, self.actions, rewards, terminals,
-            rows, priors, values, self._discount, self._space,
+            self.trees, self.lanes, self._simulation, self.nodes, self._slots, rewards, terminals,
+            self._own if rows is None else rows, priors, *(slots or self._every), values,
+            self._discount, self._space,
         )  # fmt: skip
         self._simulation += 1
 
-    def result(self, return_tree: bool = False) -> SearchResult:
-        """Return Q_K and visits of the roots; the next search overwrites the arrays.
-
-        The rows of lanes that were not searched keep their contents.
-        """
-        _results(self.trees, self.lanes, self._rule, self._q_values, self._visits)
-        tree = self.trees if return_tree else None
-        return SearchResult(self._q_values, self._visits, self._visits > 0, tree)
+    def result(self, q_values: np.ndarray, visits: np.ndarray) -> None:
+        """Write Q_K and visits `[B, W]` of the roots; the rows of other lanes keep their
+        contents."""
+        _results(self.trees, self.lanes, self._rule, q_values, visits)
 
 
 # Steps the simulators: maps `nodes [B]`, `actions [B]` (-1 where no step is needed) and the number
@@ -478,9 +579,10 @@ def search(
     lanes, num_actions = prior.shape
     trees = Search(lanes, budget, num_actions, prior.dtype.type)
     trees.begin(prior, rule=rule, c=c, discount=discount, seeds=seeds, space=space)
-    rows = np.arange(lanes)
     for simulation in range(budget):
         nodes, actions = trees.select()
         rewards, terminals, priors, values = step(nodes, actions, simulation + 1)
-        trees.expand(rewards, terminals, rows, priors, values)
-    return trees.result(return_tree)
+        trees.expand(rewards, terminals, priors, values)
+    q_values, visits = np.zeros(prior.shape, prior.dtype), np.zeros(prior.shape, np.int32)
+    trees.result(q_values, visits)
+    return SearchResult(q_values, visits, visits > 0, trees.trees if return_tree else None)

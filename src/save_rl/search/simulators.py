@@ -1,21 +1,22 @@
-"""Search over lanes of simulators: trees in `search.host`, states in `envs.pool`.
+"""Search over lanes of simulators: trees and states in `search.tree_lanes`, batches here.
 
-Each simulation selects in every tree, steps the simulators, evaluates all new states in one
-network call, then expands and backs up. Lanes are split into groups: while the network evaluates
-one group's new states, the workers step another group, and with three or more groups selection
-runs in a third. The results do not depend on this overlap.
+Each simulation is one message to the processes that hold trees and states, which answer with new
+states, and one call of the network for all of these. Lanes are split into groups: while the network
+evaluates one group's new states, the processes work for another. The results do not depend on this
+overlap.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from save_rl.envs.pool import Pool
+from save_rl.envs.worker import Arrays, Request
 from save_rl.search import host
 from save_rl.search.rules import Rule, Space
-from save_rl.types import SearchResult
+from save_rl.search.tree_lanes import RESULT, SIMULATE
 
 # Maps observations `[n, ...]` and masks `[n, A]` (`[n, 0]` without action masks) to
 # `(prior, value)` with at least n rows; masked actions are -inf. JAX arrays may still be under
@@ -23,45 +24,105 @@ from save_rl.types import SearchResult
 Evaluate = Callable[[Any, np.ndarray], tuple[Any, Any]]
 
 
-class Recurrent(Protocol):
-    """An `Evaluate` with a recurrent state per node; `at` announces the nodes of the next call."""
+class Question(NamedTuple):
+    """States to evaluate: those that some lanes of a group show, as node `node` of their trees."""
 
-    def at(self, lanes: np.ndarray, parents: np.ndarray, node: int) -> None:
-        """Announce that the next call evaluates node `node` of lanes `[n]`, children of nodes
-        `parents [n]`; for a root, number 0, these are -1. Lanes count from the search's first."""
+    pool: Pool
+    group: int
+    first: int  # the search's first lane
+    lanes: np.ndarray  # [n] to evaluate, numbered as in the pool
+    node: int  # 0 for roots; then the parents are in `Arrays.node`
+    start: int  # see `host.best_actions`
+
+
+class Answer(Protocol):
+    """An evaluation, perhaps still under computation."""
+
+    def write(self, arrays: Arrays) -> None:
+        """Wait for it, and write slots and values of the lanes."""
         ...
+
+
+class Evaluator(Protocol):
+    """Evaluates states for a search."""
+
+    def ask(self, question: Question) -> Answer:
+        """Start an evaluation, without waiting for it."""
+        ...
+
+
+class Rows(NamedTuple):
+    """An evaluation with the priors of all actions, at least one row per lane."""
+
+    lanes: np.ndarray
+    prior: Any
+    value: Any
+    start: int
+
+    def write(self, arrays: Arrays) -> None:
+        prior, lanes, count = np.asarray(self.prior), self.lanes, len(self.lanes)
+        arrays.value[lanes] = np.asarray(self.value)[:count]
+        if arrays["choice"].shape[1] == 0:
+            arrays["prior"][lanes], arrays["valid"][lanes], arrays["more"][lanes] = (
+                prior[:count], -1, 0
+            )  # fmt: skip
+            return
+        shape = (count, arrays["prior"].shape[1])
+        values, actions = np.empty(shape, np.float32), np.empty(shape, np.int32)
+        valid, more = np.empty(count, np.int32), np.empty(count, np.int32)
+        host.best_actions(prior[:count], self.start, values, actions, valid, more)
+        arrays["prior"][lanes], arrays["choice"][lanes] = values, actions
+        arrays["valid"][lanes], arrays["more"][lanes] = valid, more
+
+
+class Plain(NamedTuple):
+    """A function of observations and masks as an `Evaluator`."""
+
+    evaluate: Evaluate
+
+    def ask(self, question: Question) -> Rows:
+        lanes = question.lanes
+        seen, mask = question.pool.observation(lanes), question.pool.arrays.mask[lanes]
+        return Rows(lanes, *self.evaluate(seen, mask), question.start)
 
 
 # Mixes noise into the priors `[n, A]` of roots in place; the second argument is their lanes `[n]`.
 Noise = Callable[[np.ndarray, np.ndarray], None]
 
 
-class LaneSearch:
-    """Searches the lanes of adjacent groups of a pool; every search reuses the same memory.
+class Roots(NamedTuple):
+    """The slots of the roots after a search, `[lanes, W]`; the next search overwrites them.
 
-    After a search, `simulations` is the number of simulator steps it took.
+    q_values: Q_MCTS; untried actions keep the prior (0 for UCT and PUCT), masked ones are -inf.
+    visits: simulations through each. actions: `[lanes, W]`, or `[lanes, 0]` if every action has a
+    slot. tree: see `LaneSearch.run`.
     """
 
-    def __init__(self, pool: Pool, groups: Sequence[int], budget: int, overlap: bool = True):
-        self.pool, self.groups, self.budget, self.overlap = pool, list(groups), budget, overlap
+    q_values: np.ndarray
+    visits: np.ndarray
+    actions: np.ndarray
+    tree: Any = None
+
+    @property
+    def explored(self) -> np.ndarray:
+        return self.visits > 0
+
+
+class LaneSearch:
+    """Searches the lanes of adjacent groups of a `tree_lanes.tree_pool`.
+
+    After a search, `simulations [lanes]` is the number of simulator steps that each lane took.
+    """
+
+    def __init__(self, pool: Pool, groups: Sequence[int], budget: int):
+        self.pool, self.groups, self.budget = pool, list(groups), budget
         self.low, self.high = pool.groups[groups[0]].low, pool.groups[groups[-1]].high
-        shape = (self.high - self.low, pool.layout.num_actions)
-        self._q_values, self._visits = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
-        self._nothing = np.zeros((1, shape[1]), np.float32)
-        self._trees, self._rows = {}, {}
-        self._looking: dict[int, tuple[np.ndarray, Any]] = {}  # per group: lanes, their evaluation
-        self._asked = dict.fromkeys(groups, False)
-        for group in groups:
-            _, low, high = pool.groups[group]
-            mine = slice(low - self.low, high - self.low)
-            out = (self._q_values[mine], self._visits[mine])
-            self._trees[group] = host.Search(high - low, budget, shape[1], out=out)
-            self._rows[group] = np.zeros(high - low, np.int64)
-        self.simulations = 0
+        self._answers: dict[int, Answer] = {}
+        self.simulations = np.zeros(self.high - self.low, np.int64)
 
     def run(
         self,
-        evaluate: Evaluate | None,
+        evaluate: Evaluate | Evaluator | None,
         *,
         rule: Rule,
         c: float,
@@ -70,141 +131,127 @@ class LaneSearch:
         lanes: np.ndarray | None = None,
         noise: Noise | None = None,
         space: Space = Space.PLAIN,
+        start: int = 0,
         return_tree: bool = False,
-    ) -> SearchResult:
-        """Search from the current states of the lanes; the next search overwrites the result.
+    ) -> Roots:
+        """Search from the current states of the lanes.
 
         The pool's arrays must show the roots. A search leaves the last nodes it tried there, until
         a real step, a reset or `Pool.place`.
 
         evaluate: returns prior and value of states; None uses UCT's random rollouts. seeds:
         `[lanes]` uint32. lanes: `[lanes]` bool, the lanes to search; lost lanes never are. space:
-        the units of priors and results, see `host.Search.begin`.
+        the units of priors and results, see `host.Search.begin`. start: see `host.best_actions`.
         """
-        self._rule, self._c, self._discount, self._seeds = rule, c, discount, seeds
-        self._space = space
-        self._evaluate, self.simulations = evaluate, 0
+        arrays, mine = self.pool.arrays, slice(self.low, self.high)
+        self._start_at, self._rollout = start, evaluate is None
+        self._evaluator = _evaluator(evaluate)
+        self._request = Request(
+            SIMULATE, 0, 1, discount, int(self._rollout), self.budget, int(rule), int(space), c
+        )
+        self._choose_lanes(lanes)
+        arrays["ties"][mine] = seeds
+        for group in self.groups:
+            self._look(group, 0)
+        for group in self.groups:
+            self._write(group)
+            if noise is not None:
+                self._mix(noise, group)
+            self._send(group, 0)
+        behind: deque[tuple[int, int]] = deque()  # groups whose new states are being evaluated
+        most = (len(self.groups) - 1) // 2
+        for simulation in range(1, self.budget + 1):
+            for group in self.groups:
+                self._receive(group)
+                self._look(group, simulation)
+                behind.append((group, simulation))
+                if len(behind) > most:
+                    self._go_on(*behind.popleft())
+        while behind:
+            self._go_on(*behind.popleft())
+        for group in self.groups:
+            self.pool.receive(group)
+        self._leave_out(self.pool.lost[mine])
+        trees = [self.pool.local.trees(group) for group in self.groups] if return_tree else None
+        return self._roots(trees[0] if trees and len(trees) == 1 else trees)
+
+    def priors(
+        self, evaluate: Evaluate | Evaluator, lanes: np.ndarray | None = None, start: int = 0
+    ) -> Roots:
+        """Return the priors of the lanes' current states as their values, without searching."""
+        arrays, mine = self.pool.arrays, slice(self.low, self.high)
+        self._start_at, self._rollout, self._evaluator = start, False, _evaluator(evaluate)
+        self._choose_lanes(lanes)
+        for group in self.groups:
+            self._look(group, 0)
+        for group in self.groups:
+            self._write(group)
+        arrays["q_values"][mine], arrays["visits"][mine] = arrays["prior"][mine], 0
+        arrays["root"][mine] = arrays["choice"][mine]
+        self._leave_out(~arrays["searched"][mine])
+        return self._roots()
+
+    def _choose_lanes(self, lanes: np.ndarray | None) -> None:
         takes_part = ~self.pool.lost[self.low : self.high]
         if lanes is not None:
             takes_part &= lanes
+        self.pool.arrays["searched"][self.low : self.high] = takes_part
         self._leave_out(~takes_part)
-        for group in self.groups:
-            self._look_at_roots(group, takes_part)
-        for group in self.groups:
-            self._plant(group, noise)
-        behind: deque[tuple[int, int]] = deque()  # groups whose new states are being evaluated
-        most = (len(self.groups) - 1) // 2 if self.overlap else 0
-        for simulation in range(self.budget):
-            for group in self.groups:
-                self._take(group, simulation)
-                behind.append((group, simulation))
-                if len(behind) > most:
-                    self._grow(*behind.popleft())
-        while behind:
-            self._grow(*behind.popleft())
-        results = [self._trees[group].result(return_tree) for group in self.groups]
-        self._leave_out(self.pool.lost[self.low : self.high])
-        tree = results[0].tree if len(results) == 1 else [result.tree for result in results]
-        return SearchResult(
-            self._q_values, self._visits, self._visits > 0, tree if return_tree else None
-        )
+        self.simulations[:] = 0
 
     def _leave_out(self, lanes: np.ndarray) -> None:
         """Blank the results of these lanes."""
-        self._q_values[lanes], self._visits[lanes] = -np.inf, 0
+        arrays, lanes = self.pool.arrays, self.low + np.flatnonzero(lanes)
+        arrays["q_values"][lanes], arrays["visits"][lanes] = -np.inf, 0
 
-    def priors(self, evaluate: Evaluate, lanes: np.ndarray) -> np.ndarray:
-        """Return the priors `[lanes, A]` of the lanes' current states, without searching."""
-        self._evaluate = evaluate
-        self._q_values[:] = -np.inf
-        for group in self.groups:
-            self._look_at_roots(group, lanes)
-        for group in self.groups:
-            mine, found = self._looking[group]
-            prior, _ = self.answer(found)
-            self._q_values[self.pool.groups[group].low - self.low + mine] = prior[: len(mine)]
-        return self._q_values
+    def _roots(self, tree: Any = None) -> Roots:
+        arrays, mine = self.pool.arrays, slice(self.low, self.high)
+        return Roots(arrays["q_values"][mine], arrays["visits"][mine], arrays["root"][mine], tree)
 
-    def _look_at_roots(self, group: int, takes_part: np.ndarray) -> None:
-        _, low, high = self.pool.groups[group]
-        lanes = np.flatnonzero(takes_part[low - self.low : high - self.low])
-        self._looking[group] = lanes, self._look(group, lanes, 0)
+    def _look(self, group: int, node: int) -> None:
+        """Start evaluating the states that a group shows as node `node`."""
+        self._answers.pop(group, None)
+        low, high = self.pool.groups[group]
+        arrays = self.pool.arrays
+        new = arrays["searched"][low:high] & ~self.pool.lost[low:high]
+        if node > 0:
+            new &= (arrays.action[low:high] >= 0) & ~arrays.terminated[low:high]
+        lanes = low + np.flatnonzero(new)
+        if len(lanes) and not self._rollout:
+            question = Question(self.pool, group, self.low, lanes, node, self._start_at)
+            self._answers[group] = self._evaluator.ask(question)
 
-    def _plant(self, group: int, noise: Noise | None) -> None:
-        """Create the roots of a group's trees, and start its first simulation."""
-        _, low, high = self.pool.groups[group]
-        mine = slice(low - self.low, high - self.low)
-        lanes, found = self._looking[group]
-        priors, _ = self.answer(found)
-        if noise is not None:
-            priors = np.array(priors)
-            noise(priors[: len(lanes)], mine.start + lanes)
-        rows = self._rows[group]
-        rows[lanes] = np.arange(len(lanes))
-        self._trees[group].begin(
-            priors, rule=self._rule, c=self._c, discount=self._discount, seeds=self._seeds[mine],
-            lanes=lanes, rows=rows, space=self._space,
-        )  # fmt: skip
-        if self.overlap and self.budget > 0:
-            self._ask(group, 0)
+    def _write(self, group: int) -> None:
+        """Wait for the evaluation of a group's states, and write it into the shared arrays."""
+        if group in self._answers:
+            self._answers.pop(group).write(self.pool.arrays)
 
-    def _ask(self, group: int, simulation: int) -> None:
-        """Select, and send the selected actions to the simulators."""
-        _, low, high = self.pool.groups[group]
-        nodes, actions = self._trees[group].select()
-        asked = int(np.count_nonzero(actions >= 0))
-        self.simulations += asked
-        self._asked[group] = asked > 0
-        if not asked:  # every lane selected a known terminal node
-            return
-        seeds = self._seeds[low - self.low : high - self.low].astype(np.uint64)
-        rollout = self._discount if self._evaluate is None else -1.0
-        self.pool.step(group, nodes, actions, simulation + 1, seeds * 2**20 + simulation, rollout)
+    def _mix(self, noise: Noise, group: int) -> None:
+        arrays, (low, high) = self.pool.arrays, self.pool.groups[group]
+        assert arrays["choice"].shape[1] == 0, "noise needs the priors of all actions"
+        lanes = low + np.flatnonzero(arrays["searched"][low:high])
+        priors = arrays["prior"][lanes]
+        noise(priors, lanes - self.low)
+        arrays["prior"][lanes] = priors
 
-    def _take(self, group: int, simulation: int) -> None:
-        """Receive the new states from the simulators, and start their evaluation."""
-        if not self.overlap:
-            self._ask(group, simulation)
-        if self._asked[group]:
-            self.pool.receive(group)
-        trees, rows = self._trees[group], self._rows[group]
-        _, low, high = self.pool.groups[group]
-        lost = np.flatnonzero(self.pool.lost[low:high])
-        if len(lost):
-            trees.drop(lost)
-        new = np.flatnonzero((trees.actions >= 0) & ~self.pool.arrays.terminated[low:high])
-        rows[new] = np.arange(len(new))
-        self._looking[group] = new, self._look(group, new, simulation + 1)
+    def _send(self, group: int, simulation: int) -> None:
+        """Request the next simulation, or the result after the last one."""
+        command = SIMULATE if simulation < self.budget else RESULT
+        request = self._request._replace(command=command, group=group, new=simulation + 1)
+        self.pool.send(request)
 
-    def _grow(self, group: int, simulation: int) -> None:
-        """Expand and back up, then start the next simulation."""
-        arrays, (_, low, high) = self.pool.arrays, self.pool.groups[group]
-        priors, values = self.answer(self._looking[group][1])
-        self._trees[group].expand(
-            arrays.reward[low:high], arrays.terminated[low:high], self._rows[group], priors, values
-        )
-        if simulation + 1 < self.budget and self.overlap:
-            self._ask(group, simulation + 1)
+    def _receive(self, group: int) -> None:
+        self.pool.receive(group)
+        low, high = self.pool.groups[group]
+        asked = self.pool.arrays.action[low:high] >= 0
+        self.simulations[low - self.low : high - self.low] += asked
 
-    def answer(self, found: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Wait for an evaluation; return priors and values."""
-        prior, value = found
-        return np.asarray(prior), np.asarray(value)
+    def _go_on(self, group: int, simulation: int) -> None:
+        self._write(group)
+        self._send(group, simulation)
 
-    def _look(self, group: int, lanes: np.ndarray, node: int) -> Any:
-        """Start evaluating the states that these lanes of a group show, as node `node`; returns at
-        least one row."""
-        if len(lanes) == 0:
-            return self._nothing, np.zeros(1)
-        at = self.pool.groups[group].low + lanes
-        mask = self.pool.arrays.mask[at]
-        if self._evaluate is not None:
-            tell = getattr(self._evaluate, "at", None)  # of a `Recurrent`
-            if tell is not None:
-                parents = self._trees[group].nodes[lanes] if node else np.full(len(lanes), -1)
-                tell(at - self.low, parents, node)
-            return self._evaluate(self.pool.observation(at), mask)
-        prior = np.zeros((len(lanes), self.pool.layout.num_actions), np.float32)
-        if mask.shape[1]:
-            prior[~mask] = -np.inf
-        return prior, self.pool.arrays.value[at]
+
+def _evaluator(evaluate: Evaluate | Evaluator | None) -> Any:
+    if evaluate is None or hasattr(evaluate, "ask"):
+        return evaluate
+    return Plain(evaluate)  # pyright: ignore[reportArgumentType]

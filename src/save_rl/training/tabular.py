@@ -109,7 +109,8 @@ def _rollout(env, position, goal, discount):
 @njit
 def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discount):
     """Search from `positions[0]` with this root prior; the tree is in lane 0."""
-    host.plant(trees, 0, prior)
+    every = trees.choice[0, 0]  # of width 0: every action has a slot
+    host.plant(trees, 0, prior, every, -1, 0)
     seed = np.random.randint(2**31 - 1)
     for k in range(budget):
         node, action = host.select(trees, 0, k, rule, _PLAIN, c, seed)
@@ -120,7 +121,9 @@ def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discoun
             )
             positions[k + 1] = position
             row = tables.q[position]
-            node = host.expand(trees, 0, k, node, action, reward, over, row)
+            node = host.expand(
+                trees, 0, k, node, action, reward, over, row, every, -1, 0
+            )
             if not over:
                 if rule == _UCT:
                     value = _rollout(env, position, goal, discount)

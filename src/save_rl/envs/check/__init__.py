@@ -250,7 +250,7 @@ def _processes(witness: Witness, episodes: list[Episode], source: Source) -> Non
 
     try:
         with Pool(
-            [witness.simulator], [(0, len(episodes))], workers=1, sources=[source],
+            [witness.simulator], [len(episodes)], workers=1, sources=[source],
             timeout=_PATIENCE, warn=stop,
         ) as pool:  # fmt: skip
             what = _played_by(pool, episodes)
@@ -285,7 +285,7 @@ def _played_by(pool: Pool, episodes: list[Episode]) -> str:
 def _saved_and_loaded(witness: Witness, pool: Pool, episodes: list[Episode]) -> str:
     """Return the same for episodes that are saved halfway and continue in the pool."""
     halfway = [len(episode.states) // 2 for episode in episodes]
-    with Pool([witness.simulator], [(0, len(episodes))]) as here:
+    with Pool([witness.simulator], [len(episodes)]) as here:
         for lane, (episode, number) in enumerate(zip(episodes, halfway, strict=True)):
             here.place(lane, episode.states[number])
         pool.load(0, here.save(0))
