@@ -20,9 +20,11 @@ if version("jaxlib").startswith("0.10."):
     XLA_FLAGS += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 
-# A shell lets its background jobs ignore Ctrl-C, and tests of Ctrl-C would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell lets its background jobs ignore Ctrl-C, nohup lets them ignore SIGHUP, and tests of these
+# signals would inherit that.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 # Shapes in annotations are checked at run time, in tests only.
 jaxtyping.install_import_hook(

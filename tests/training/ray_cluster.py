@@ -147,7 +147,7 @@ def exists(pid):
     """Test whether a process runs."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second if it ends while it is read
         return False
 
 
