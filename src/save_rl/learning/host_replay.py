@@ -1,26 +1,32 @@
-"""A ring buffer of transitions in NumPy arrays, for simulators on the host.
+"""A ring buffer of the transitions of all seeds, for simulators on the host.
 
-It holds exactly the newest `capacity` transitions. Q_MCTS and masks have one entry per action of
-the simulator; for an action that a state does not allow, Q_MCTS is -inf and the mask false.
+It holds exactly the newest `capacity` transitions of each seed. The transitions are on the device
+that learns, so an update needs only their slots; what decides which slots to use is in NumPy. Q_MCTS
+and masks have one entry per action of the simulator; for an action that a state does not allow,
+Q_MCTS is -inf and the mask false. Masks are packed bits.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from save_rl.learning.replay import Transition
 
 
 class HostReplay(NamedTuple):
-    """Transitions `[capacity, ...]` and the returns of their episodes.
+    """Transitions `[seeds, capacity, ...]` and the returns of their episodes.
 
-    lane: the lane of a transition, -1 if its episode was abandoned. returns: discounted rewards
-    from the transition to the end of its episode, so far. weight: γ^k for the next reward.
-    unfinished: the episode is still running. added: `[]` transitions so far.
+    size: `[seeds, capacity, 2]`, nodes of both observations, if they are graphs; else 0. lane: the
+    lane of a transition, -1 if its episode was abandoned. returns: discounted rewards from the
+    transition to the end of its episode, so far. weight: γ^k for the next reward. unfinished: the
+    episode is still running. added: `[seeds]` transitions so far.
     """
 
     data: Transition
+    size: np.ndarray
     lane: np.ndarray
     returns: np.ndarray
     weight: np.ndarray
@@ -29,69 +35,98 @@ class HostReplay(NamedTuple):
 
 
 def empty(example: Transition, capacity: int) -> HostReplay:
-    """Allocate room for `capacity` transitions like those of `example` `[lanes, ...]`."""
-    data = jax.tree.map(lambda x: np.zeros((capacity, *x.shape[1:]), x.dtype), example)
-    zeros = np.zeros(capacity, np.float32)
+    """Allocate room for `capacity` transitions like those of `example` `[seeds, lanes, ...]`."""
+    seeds = len(example.action)
+    data = jax.tree.map(lambda x: jnp.zeros((seeds, capacity, *x.shape[2:]), x.dtype), example)
+    shape = (seeds, capacity)
     return HostReplay(
         data,
-        np.full(capacity, -1, np.int32),
-        zeros,
-        zeros.copy(),
-        np.zeros(capacity, np.bool_),
-        np.zeros((), np.int64),
+        np.zeros((*shape, 2), np.int32),
+        np.full(shape, -1, np.int32),
+        np.zeros(shape, np.float32),
+        np.zeros(shape, np.float32),
+        np.zeros(shape, np.bool_),
+        np.zeros(seeds, np.int64),
     )
+
+
+@partial(jax.jit, donate_argnums=0)
+def _write(data: Transition, transitions: Transition, slots: Any) -> Transition:
+    seed = jnp.arange(len(slots))[:, None]
+
+    def put(ring: Any, new: Any) -> Any:
+        return ring.at[seed, slots].set(new, mode="drop", unique_indices=True)
+
+    return jax.tree.map(put, data, transitions)
 
 
 def add(
     replay: HostReplay,
     transitions: Transition,
+    sizes: np.ndarray,
     moved: np.ndarray,
     over: np.ndarray,
     gamma: float,
     track: bool,
     first: int = 0,
-) -> None:
-    """Write the transitions of a lock-step, `[lanes, ...]`.
+) -> HostReplay:
+    """Write the transitions of a lock-step, `[seeds, lanes, ...]`; donates the old ones.
 
-    moved: `[lanes]`, true for lanes that stepped; the episodes of the others are abandoned. over:
-    the episode ends with this transition. track: update returns. first: index of the first of
-    these lanes, if the replay serves others too.
+    sizes: `[seeds, lanes, 2]`, see `HostReplay`. moved: `[seeds, lanes]`, true for lanes that
+    stepped; the episodes of the others are abandoned. over: the episode ends with this transition.
+    track: update returns. first: index of the first of these lanes, if the replay serves others too.
     """
-    lanes = np.flatnonzero(moved)
-    capacity = len(replay.lane)
-    start = int(replay.added) % capacity
-    slots = (start + np.arange(len(lanes))) % capacity
-    everything = len(lanes) == len(moved) and start + len(lanes) <= capacity
+    seeds, capacity = replay.lane.shape
+    count = moved.cumsum(1)
+    # Lanes that did not move get slots behind the end, which are not written.
+    behind = capacity + np.arange(moved.shape[1])
+    slots = np.where(moved, (replay.added[:, None] + count - 1) % capacity, behind)
+    data = _write(replay.data, transitions, slots)
+    replay.added[...] += count[:, -1]
+    for seed in range(seeds):
+        lanes = np.flatnonzero(moved[seed])
+        replay.size[seed, slots[seed, lanes]] = sizes[seed, lanes]
+        if track:
+            own = HostReplay(None, *(x[seed] for x in replay[1:]))  # pyright: ignore[reportArgumentType]
+            _track(own, slots[seed, lanes], np.asarray(transitions.reward)[seed], moved[seed],
+                   over[seed], gamma, first)  # fmt: skip
+    return replay._replace(data=data)
 
-    def write(ring: np.ndarray, new: np.ndarray) -> None:
-        if everything:  # one copy instead of two
-            ring[start : start + len(lanes)] = new
-        else:
-            ring[slots] = new[lanes]
 
-    jax.tree.map(write, replay.data, transitions)
-    replay.added[...] += len(lanes)
-    if not track:
-        return
-    replay.lane[slots], replay.unfinished[slots] = first + lanes, True
+def _track(
+    replay: HostReplay, slots: np.ndarray, reward: np.ndarray, moved: np.ndarray, over: np.ndarray,
+    gamma: float, first: int,
+) -> None:  # fmt: skip
+    """Add the rewards of one seed's lanes to the returns of their episodes, in place."""
+    replay.lane[slots], replay.unfinished[slots] = first + np.flatnonzero(moved), True
     replay.returns[slots], replay.weight[slots] = 0.0, 1.0
     own = np.flatnonzero((replay.lane >= first) & (replay.lane < first + len(moved)))
     replay.lane[own[~moved[replay.lane[own] - first]]] = -1
     going = own[replay.unfinished[own] & (replay.lane[own] >= 0)]
     lane = replay.lane[going] - first
-    replay.returns[going] += replay.weight[going] * transitions.reward[lane]
+    replay.returns[going] += replay.weight[going] * reward[lane]
     replay.weight[going] *= gamma
     replay.unfinished[going] = ~over[lane]
 
 
-def draw(replay: HostReplay, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Sample slots `[*shape]` of transitions, uniformly."""
-    capacity = len(replay.lane)
-    age = rng.integers(min(int(replay.added), capacity), size=shape)
-    return (int(replay.added) - 1 - age) % capacity
+def draw(
+    replay: HostReplay, random: list[np.random.Generator], shape: tuple[int, ...]
+) -> np.ndarray:
+    """Sample slots `[seeds, *shape]` of transitions, uniformly."""
+    capacity = replay.lane.shape[1]
+    slots = []
+    for rng, added in zip(random, replay.added.tolist(), strict=True):
+        age = rng.integers(max(min(added, capacity), 1), size=shape)
+        slots.append((added - 1 - age) % capacity)
+    return np.stack(slots)
 
 
-def take(replay: HostReplay, slots: np.ndarray) -> tuple[Transition, Any, Any]:
-    """Return transitions `[*slots, ...]`, their returns, and flags of finished episodes."""
-    data = jax.tree.map(lambda ring: ring[slots], replay.data)
-    return data, replay.returns[slots], ~replay.unfinished[slots]
+def take(data: Transition, slots: Any) -> Transition:
+    """Return one seed's transitions `[*slots, ...]` of its ring `[capacity, ...]`."""
+    return jax.tree.map(lambda ring: ring[slots], data)
+
+
+def outcomes(replay: HostReplay, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return returns, and flags of finished episodes, `[seeds, ...]` like `slots`."""
+    at = np.arange(len(slots)).reshape(-1, *[1] * (slots.ndim - 1)), slots
+    return replay.returns[at], ~replay.unfinished[at]

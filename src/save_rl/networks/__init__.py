@@ -81,5 +81,10 @@ def trim(*observations: Any, gpu: bool = False) -> list[Any]:
     gpu: use fewer distinct sizes, because compiling for a GPU is slow and padding is cheap there.
     """
     if is_graph(observations[0]):
-        return graph.trim(*observations, bucket=graph.GPU_BUCKET if gpu else graph.BUCKET)
+        return graph.trim(*observations, gpu=gpu)
     return list(observations)
+
+
+def cut(observation: Any, size: int) -> Any:
+    """Return observations `[..., shape]`; graphs without the padding after `size` nodes."""
+    return graph.cut(observation, size) if is_graph(observation) else observation

@@ -31,7 +31,7 @@ from save_rl.types import Array
 LATENT = 64  # Bapst et al. 2019, supplement; of nodes, edges, graph and recurrent states
 STEPS = 3  # n_rec
 BUCKET = 4  # on CPUs, graphs are padded to a multiple of this many nodes
-GPU_BUCKET = 32
+GPU_BUCKET = 16
 
 
 class GRU(eqx.Module):
@@ -196,18 +196,32 @@ def sizes(observation: dict[str, Any]) -> np.ndarray:
     return np.where(mask.any(-1), mask.shape[-1] - after, 0)
 
 
-def trim(*observations: Any, bucket: int = BUCKET) -> list[Any]:
-    """Return NumPy observations `[..., N, F]`, cut to the size of the largest graph.
+def bucket_of(nodes: int, full: int, gpu: bool = False) -> int:
+    """Return the size to which graphs of up to this many nodes are padded, `full` at most.
 
-    Sizes are rounded up to a multiple of the bucket or to the full size, so that only a few
-    programs are compiled.
+    Sizes are multiples of a bucket or the full size, so that only a few programs are compiled.
     """
+    bucket = GPU_BUCKET if gpu else BUCKET
+    size = min(full, max(bucket, -(-nodes // bucket) * bucket))
+    return full if size + bucket // 4 > full else size
+
+
+def buckets(full: int, gpu: bool = False) -> list[int]:
+    """Return all sizes that `bucket_of` can return."""
+    return sorted({bucket_of(nodes, full, gpu) for nodes in range(full + 1)})
+
+
+def cut(observation: Any, size: int) -> Any:
+    """Return observations `[..., N, F]` with the first `size` nodes."""
+    return {
+        "nodes": observation["nodes"][..., :size, :],
+        "node_mask": observation["node_mask"][..., :size],
+    }
+
+
+def trim(*observations: Any, gpu: bool = False) -> list[Any]:
+    """Return NumPy observations `[..., N, F]`, cut to the size of the largest graph; see
+    `bucket_of`."""
     full = observations[0]["node_mask"].shape[-1]
     most = max(int(sizes(observation).max(initial=0)) for observation in observations)
-    size = min(full, max(bucket, -(-most // bucket) * bucket))
-    if size + bucket // 4 > full:
-        size = full
-    return [
-        {"nodes": seen["nodes"][..., :size, :], "node_mask": seen["node_mask"][..., :size]}
-        for seen in observations
-    ]
+    return [cut(seen, bucket_of(most, full, gpu)) for seen in observations]

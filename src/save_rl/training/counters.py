@@ -52,9 +52,9 @@ class Counters(NamedTuple):
     health: Health | None = None
 
 
-def no_stats(xp: Any) -> Stats:
-    """Return empty statistics; `xp` is NumPy or jax.numpy."""
-    none, zero = xp.zeros((), xp.int32), xp.zeros((), xp.float32)
+def no_stats(xp: Any, shape: tuple[int, ...] = ()) -> Stats:
+    """Return empty statistics; `xp` is NumPy or jax.numpy, `shape` that of the seeds."""
+    none, zero = xp.zeros(shape, xp.int32), xp.zeros(shape, xp.float32)
     return Stats(none, none, zero, zero + xp.inf, zero - xp.inf, zero, zero, none, none, zero)
 
 
@@ -63,29 +63,33 @@ def no_health() -> Health:
     return Health(*(np.zeros((), np.int64) for _ in Health._fields))
 
 
-def count_step(state: SeedT, reward: Array, over: Array, moved: Any, xp: Any) -> SeedT:
-    """Return the state of a seed after a real step of its lanes; `xp` is NumPy or jax.numpy.
+def count_step(
+    state: SeedT, reward: Array, over: Array, moved: Any, xp: Any, running: Any = 1
+) -> SeedT:
+    """Return the state of a seed, or of several `[seeds, ...]`, after a real step of its lanes.
 
-    reward, over: `[lanes]`. moved: true (or 1) for lanes that made a step.
+    xp: NumPy or jax.numpy. reward, over: `[..., lanes]`. moved: true (or 1) for lanes that made a
+    step. running: `[seeds]`, false (or 0) for those that stand still.
     """
     returns = state.episode_return + reward
     step = state.episode_step + moved
-    finished = xp.sum(over, dtype=xp.int32)
-    mean_length = xp.sum(xp.where(over, step, 0)) / xp.maximum(finished, 1)
+    finished = xp.sum(over, -1, dtype=xp.int32)
+    mean_length = xp.sum(xp.where(over, step, 0), -1) / xp.maximum(finished, 1)
     stats = state.stats
     stats = stats._replace(
-        steps=stats.steps + 1,
+        steps=stats.steps + running,
         episodes=stats.episodes + finished,
-        return_sum=stats.return_sum + xp.sum(xp.where(over, returns, 0.0)),
-        return_min=xp.minimum(stats.return_min, xp.min(xp.where(over, returns, xp.inf))),
-        return_max=xp.maximum(stats.return_max, xp.max(xp.where(over, returns, -xp.inf))),
+        return_sum=stats.return_sum + xp.sum(xp.where(over, returns, 0.0), -1),
+        return_min=xp.minimum(stats.return_min, xp.min(xp.where(over, returns, xp.inf), -1)),
+        return_max=xp.maximum(stats.return_max, xp.max(xp.where(over, returns, -xp.inf), -1)),
     )
+    length = typical_length(state.length, finished, mean_length)
     return state._replace(
         episode_step=xp.where(over, 0, step),
         episode_return=xp.where(over, 0.0, returns),
-        length=typical_length(state.length, finished, mean_length),
+        length=xp.asarray(length, xp.float32),
         episodes=state.episodes + finished,
-        steps=state.steps + 1,
+        steps=state.steps + running,
         stats=stats,
     )
 

@@ -117,10 +117,13 @@ class Learning:
         )
         return gradient, jnp.stack(terms)
 
-    def step(self, params: Any, optimiser: Any, gradient: Any) -> tuple[Any, Any]:
-        """Return new parameters and optimiser state."""
-        changes, optimiser = self._optimiser.update(gradient, optimiser)
-        return optax.apply_updates(params, changes), optimiser
+    def step(self, params: Any, optimiser: Any, gradient: Any, active: Any) -> tuple[Any, Any]:
+        """Return new parameters and optimiser state; unchanged ones unless `active`."""
+        changes, new = self._optimiser.update(gradient, optimiser)
+        changed = optax.apply_updates(params, changes), new
+        return jax.tree.map(
+            lambda new, old: jnp.where(active, new, old), changed, (params, optimiser)
+        )
 
     def descend(
         self, params: Any, optimiser: Any, batches: Transition, targets: Array, weights: Array,
@@ -128,21 +131,20 @@ class Learning:
     ) -> tuple[Any, Any, Array]:  # fmt: skip
         """Make one update per batch; return parameters, optimiser state and sums `[2]` of losses.
 
-        active: false before learning starts.
+        active: false before learning starts. A loss that is not finite changes no parameters.
         """
         betas = self.betas(episodes)
 
         def update(carry, inputs):
             (params, optimiser), (batch, targets, weights) = carry, inputs
             gradient, terms = self.gradient(params, batch, targets, weights, betas)
-            changed = self.step(params, optimiser, gradient)
-            kept = jax.tree.map(lambda new, old: jnp.where(active, new, old), changed, carry)
-            return kept, terms
+            good = active & jnp.all(jnp.isfinite(terms))
+            return self.step(params, optimiser, gradient, good), terms
 
         (params, optimiser), terms = jax.lax.scan(
             update, (params, optimiser), (batches, targets, weights)
         )
-        return params, optimiser, active * jnp.sum(terms, 0)
+        return params, optimiser, jnp.where(active, jnp.sum(terms, 0), 0.0)
 
     def copies_target(self, step: Any) -> Any:
         """Test whether the target network is updated after lock-step `step`.

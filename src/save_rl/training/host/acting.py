@@ -49,37 +49,59 @@ def _upper_bounds(q_values, visits, valid, c):
 
 
 @njit
-def act(search, how, c, epsilon, q_values, visits):
-    """Return the final action of one lane; `epsilon` < 0 means test, `q_values` -inf masked.
-
-    how: `Agent.act`, as its index in `agents.ACTS`. search: false if there was no search. c:
-    exploration constant of the upper bounds.
-    """
-    valid = q_values > -np.inf
-    trains = epsilon >= 0
-    if search and how == _VISITS and not trains:
-        return _highest(visits, visits > 0)
-    if search and trains and how in (_VISITS, _COUNTS):
-        return _sample(visits)
-    if trains and how == _SOFTMAX:
-        return _sample(np.exp(q_values - q_values.max()))
-    if trains and how == _UCB:
-        return _highest(_upper_bounds(q_values, visits, valid, c), valid)
-    if np.random.random() < epsilon:
-        return nth(valid, np.random.randint(valid.sum()))
-    explored = visits > 0
-    if not explored.any():
-        return _highest(q_values, valid)
-    best = _highest(q_values, explored)
-    unexplored = valid & ~explored
-    if how == _THRESHOLD and q_values[best] <= 0 and unexplored.any():
-        return _highest(np.zeros_like(q_values), unexplored)
-    return best
+def _random(mask, num_actions):
+    """Return a random action of those that the mask `[A]` allows, or of all if it is empty."""
+    if mask.shape[0] == 0:
+        return np.random.randint(num_actions)
+    return nth(mask, np.random.randint(mask.sum()))
 
 
 @njit
-def act_all(lanes, seeds, search, how, c, epsilon, q_values, visits, actions):
+def act(search, how, c, epsilon, q_values, visits, root, mask, num_actions):
+    """Return the final action of one lane; `epsilon` < 0 means test.
+
+    how: `Agent.act`, as its index in `agents.ACTS`. search: false if there was no search. c:
+    exploration constant of the upper bounds. q_values, visits: `[W]` of the root's slots, root:
+    their actions (empty if every action has a slot, see `search.host`). Only these may be chosen
+    for their values: the kinds 'threshold', 'ucb' and 'softmax' need a slot for every action.
+    """
+    valid = q_values > -np.inf
+    trains = epsilon >= 0
+    slot = -1
+    if search and how == _VISITS and not trains:
+        slot = _highest(visits, visits > 0)
+    elif search and trains and how in (_VISITS, _COUNTS):
+        slot = _sample(visits)
+    elif trains and how == _SOFTMAX:
+        slot = _sample(np.exp(q_values - q_values.max()))
+    elif trains and how == _UCB:
+        slot = _highest(_upper_bounds(q_values, visits, valid, c), valid)
+    elif np.random.random() < epsilon:
+        return _random(mask, num_actions)
+    else:
+        explored = visits > 0
+        slot = _highest(q_values, explored if explored.any() else valid)
+        unexplored = valid & ~explored
+        if how == _THRESHOLD and explored.any() and q_values[slot] <= 0 and unexplored.any():
+            slot = _highest(np.zeros_like(q_values), unexplored)
+    return root[slot] if root.shape[0] > 0 else slot
+
+
+@njit
+def act_all(
+    lanes, seeds, search, how, c, epsilon, q_values, visits, roots, masks, num_actions, actions
+):
     """Apply `act` to some lanes, each with its own random seed; write `actions [B]`."""
     for lane in lanes:
         np.random.seed(seeds[lane])
-        actions[lane] = act(search, how, c, epsilon[lane], q_values[lane], visits[lane])
+        actions[lane] = act(
+            search,
+            how,
+            c,
+            epsilon[lane],
+            q_values[lane],
+            visits[lane],
+            roots[lane],
+            masks[lane],
+            num_actions,
+        )

@@ -1,0 +1,184 @@
+"""The network of all seeds as an evaluator of searches: batches in, the best actions out.
+
+Parameters have a leading seed axis, and so have batches: a group's lanes of every seed. On a GPU
+the whole group is one batch of fixed shape, and only what a search can use leaves the device: the
+slots of each state (`search.host`), in one array. On a CPU only new states are evaluated, and the
+slots are chosen on the host, where the rows are anyway (XLA sorts slowly there).
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from save_rl.agents import Agent
+from save_rl.envs.worker import Arrays, Layout
+from save_rl.networks import trim
+from save_rl.search.rules import TIE_TOLERANCE
+from save_rl.search.simulators import Question, Rows
+from save_rl.training.acting import judge
+from save_rl.training.host.updates import Updates
+from save_rl.training.learner import Learning
+from save_rl.types import Array
+
+_SMALLEST_BATCH = 8
+
+
+class Network:
+    """The compiled functions of an agent's network; `NetworkEvaluator` uses them.
+
+    slots: per node. whole: evaluate whole groups and choose the slots on the device.
+    """
+
+    def __init__(
+        self, agent: Agent, learning: Learning, layout: Layout, slots: int, options: dict[str, str]
+    ):
+        self.whole = bool(options)
+        self.listed = self.whole and slots < layout.num_actions
+        self.slots, self._actions = slots, layout.num_actions if layout.masked else 0
+        self._structure = jax.tree.structure(
+            jax.eval_shape(learning.initial, jax.random.PRNGKey(0)).params
+        )
+
+        def rows(leaves: list[Any], observation: Any, packed: Any) -> tuple[Array, Array]:
+            params = jax.tree.unflatten(self._structure, leaves)
+            head, value = learning.network(params)(observation)
+            return judge(agent, head, value, unpack(packed, self._actions))
+
+        def lists(leaves: list[Any], observation: Any, packed: Any, start: Any) -> Any:
+            prior, value = rows(leaves, observation, packed)
+            return best_slots(prior, value, start, slots), prior
+
+        self.rows = jax.jit(jax.vmap(rows), compiler_options=options or None)
+        of_seeds = jax.vmap(lists, (0, 0, 0, None))
+        self.lists = jax.jit(lambda *given: of_seeds(*given)[0], compiler_options=options or None)
+        self.lists_of_roots = jax.jit(of_seeds, compiler_options=options or None)
+
+    def with_params(self, params: Any, beside: Updates | None = None) -> "NetworkEvaluator":
+        """Return an evaluator with these parameters `[seeds, ...]`; beside: see there."""
+        return NetworkEvaluator(self, jax.tree.leaves(params), beside)
+
+    def pack(self, mask: np.ndarray) -> np.ndarray:
+        """Return masks `[..., A]` as bits."""
+        return np.packbits(mask, -1)
+
+
+def unpack(packed: Any, actions: int) -> Any:
+    """Return masks `[..., actions]` from packed bits; of width 0 without action masks."""
+    return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
+
+
+def best_slots(prior: Array, value: Array, start: Any, slots: int) -> Array:
+    """Return what a search needs of priors `[n, A]` and values `[n]`, `[n, 2 slots + 3]` float32.
+
+    These are priors of the slots, their actions, value, number of allowed actions, and further ties
+    (see `search.host.best_actions`); integers keep their bits.
+    """
+    count = prior.shape[-1]
+    best, place = jax.lax.top_k(jnp.roll(prior, -start, -1), slots)
+    action = (place + start) % count
+    valid = jnp.sum(prior > -jnp.inf, -1, dtype=jnp.int32)
+    lowest = best[:, -1:] - TIE_TOLERANCE
+    more = jnp.sum(prior >= lowest, -1) - jnp.sum(best >= lowest, -1)
+    more = jnp.where(valid > slots, more, 0).astype(jnp.int32)
+    integers = jnp.concatenate([action.astype(jnp.int32), valid[:, None], more[:, None]], -1)
+    bits = jax.lax.bitcast_convert_type(integers, jnp.float32)
+    return jnp.concatenate([best, bits[:, :slots], value[:, None], bits[:, slots:]], -1)
+
+
+class Lists(NamedTuple):
+    """The evaluation of a whole group, from `best_slots`."""
+
+    low: int
+    high: int
+    slots: int
+    found: Any
+
+    def write(self, arrays: Arrays) -> None:
+        found = np.asarray(self.found).reshape(self.high - self.low, -1)
+        mine, slots = slice(self.low, self.high), self.slots
+        integers = found.view(np.int32)
+        arrays["prior"][mine], arrays["choice"][mine] = found[:, :slots], integers[:, slots:-3]
+        arrays.value[mine] = found[:, -3]
+        arrays["valid"][mine], arrays["more"][mine] = integers[:, -2], integers[:, -1]
+
+
+class NetworkEvaluator:
+    """Evaluates searches with the parameters of all seeds.
+
+    beside: updates to hand to the device, a piece after every evaluation. `rows` are the priors of
+    the last roots, per group, `[seeds, lanes, A]`.
+    """
+
+    def __init__(self, network: Network, leaves: list[Any], beside: Updates | None):
+        self._network, self._beside = network, beside
+        self._leaves = [jnp.asarray(x) for x in leaves]
+        self._seeds = len(self._leaves[0])
+        self._rows: dict[int, Any] = {}
+
+    def ask(self, question: Question) -> Any:
+        answer = self._ask(question)
+        if self._beside is not None:
+            self._beside.go_on()
+        return answer
+
+    def _ask(self, question: Question) -> Any:
+        network, pool = self._network, question.pool
+        low, high = pool.groups[question.group]
+        everybody = np.arange(low, high).reshape(self._seeds, -1)
+        if network.whole or question.node == 0:
+            lanes = everybody
+        else:
+            lanes = _new_lanes(question.lanes, everybody)
+        (observation,) = trim(pool.observation(lanes), gpu=network.whole)
+        packed = network.pack(pool.arrays.mask[lanes])
+        if network.listed:
+            given = (self._leaves, observation, packed, np.int32(question.start))
+            if question.node == 0:
+                found, self._rows[question.group] = network.lists_of_roots(*given)
+            else:
+                found = network.lists(*given)
+            found.copy_to_host_async()
+            return Lists(low, high, network.slots, found)
+        prior, value = network.rows(self._leaves, observation, packed)
+        for x in (prior, value):
+            x.copy_to_host_async()
+        if question.node == 0:
+            self._rows[question.group] = prior
+        return SeedRows(lanes, prior, value, question.start)
+
+    def root_rows(self, groups: list[int]) -> Array:
+        """Return the priors of the last roots of these groups, `[seeds, lanes, A]`."""
+        return jnp.concatenate([self._rows[group] for group in groups], 1)
+
+
+class SeedRows(NamedTuple):
+    """An evaluation of lanes `[seeds, n]` with the priors of all actions `[seeds, n, A]`.
+
+    A lane may occur several times: batches are filled up.
+    """
+
+    lanes: np.ndarray
+    prior: Any
+    value: Any
+    start: int
+
+    def write(self, arrays: Arrays) -> None:
+        prior, value = np.asarray(self.prior), np.asarray(self.value)
+        flat = Rows(
+            self.lanes.reshape(-1), prior.reshape(-1, prior.shape[-1]), value.reshape(-1),
+            self.start,
+        )  # fmt: skip
+        flat.write(arrays)
+
+
+def _new_lanes(lanes: np.ndarray, everybody: np.ndarray) -> np.ndarray:
+    """Return the lanes to evaluate, `[seeds, n]`, filled up to one of a few sizes."""
+    seeds, each = everybody.shape
+    seed = (lanes - everybody[0, 0]) // each
+    counts = np.bincount(seed, minlength=seeds)
+    size = max(_SMALLEST_BATCH, 1 << int(counts.max() - 1).bit_length())
+    filled = np.repeat(everybody[:, :1], size, 1)
+    filled[seed, np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)] = lanes
+    return filled

@@ -1,0 +1,214 @@
+"""The updates of a lock-step, of all seeds at once, beside the simulators.
+
+A lock-step's updates use the replay from before it, and its searches the parameters from before
+these updates, so both can run at the same time. `Updates` is that overlap: the search calls `go_on`
+after every batch that it hands to the device, which hands over the next piece of the updates, and
+`finish` hands over the rest. None of them waits for the device.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from save_rl.learning import host_replay
+from save_rl.learning.host_replay import HostReplay
+from save_rl.learning.replay import Transition
+from save_rl.networks import cut, graph
+from save_rl.training.learner import Learner, Learning
+
+_PIECES = 16  # pieces of a lock-step's updates on a GPU
+
+
+class UpdatePrograms:
+    """The compiled updates of an agent.
+
+    actions: with masks, their number; else 0. sorts: for graphs on a CPU, where a graph costs as
+    much as the largest in its batch. Every batch is then sorted by size and split into this many
+    parts, which the network evaluates one by one; their gradients add up to that of the batch.
+    """
+
+    def __init__(
+        self, learning: Learning, actions: int, options: dict[str, str], sorts: int = 0
+    ):
+        self.learning, self.sorts, self.gpu = learning, sorts, bool(options)
+        updates = learning.settings.updates_per_step
+        pieces = min(updates, _PIECES) if options else 1
+        while updates % pieces:
+            pieces -= 1
+        self.pieces = 1 if sorts else pieces
+        example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0))
+        # Flattening modules is slow; lists of arrays are fast.
+        self.structure = jax.tree.structure((example.params, example.optimiser))
+        self._of_params = jax.tree.structure(example.params)
+        self._actions = actions
+        compiler = {"compiler_options": options or None}
+
+        def of_seeds(function: Any, given: int, size: int) -> Any:
+            """Compile a function of one seed for all; the last `size` arguments are static."""
+            static = tuple(range(given, given + size))
+
+            def all_seeds(*arguments: Any) -> Any:
+                sizes = arguments[given:]
+                return jax.vmap(lambda *own: function(*own, *sizes))(*arguments[:given])
+
+            return jax.jit(all_seeds, static_argnums=static, **compiler)
+
+        self.update = of_seeds(self._update, 8, 2)
+        self.targets = of_seeds(self._targets, 4, 1)
+        self.gradient = of_seeds(self._gradient, 6, 1)
+        self.step = of_seeds(self._step, 3, 0)
+        self.copy = jax.jit(
+            lambda params, target, which: jax.tree.map(
+                lambda new, old: jnp.where(_along(which, new), new, old), params, target
+            )
+        )
+
+    def _batches(self, data: Transition, slots: Any, now: int, after: int) -> Transition:
+        """Return transitions with masks as truth values, and graphs of these sizes."""
+        taken, actions = host_replay.take(data, slots), self._actions
+        return taken._replace(
+            observation=cut(taken.observation, now),
+            next_observation=cut(taken.next_observation, after),
+            mask=_unpack(taken.mask, actions),
+            next_mask=_unpack(taken.next_mask, actions),
+        )
+
+    def _update(
+        self, leaves: Any, target: Any, data: Transition, slots: Any, returns: Any, finished: Any,
+        episodes: Any, active: Any, now: int, after: int,
+    ) -> Any:  # fmt: skip
+        learning = self.learning
+        batches = self._batches(data, slots, now, after)
+        of_target = jax.tree.unflatten(self._of_params, target)
+        targets = learning.targets(of_target, batches, returns)
+        params, optimiser = jax.tree.unflatten(self.structure, leaves)
+        params, optimiser, terms = learning.descend(
+            params, optimiser, batches, targets, learning.weights(finished), episodes, active
+        )
+        return jax.tree.leaves((params, optimiser)), terms
+
+    def _targets(self, target: Any, data: Transition, slots: Any, returns: Any, size: int) -> Any:
+        taken = host_replay.take(data, slots)
+        part = taken._replace(
+            next_observation=cut(taken.next_observation, size),
+            next_mask=_unpack(taken.next_mask, self._actions),
+        )
+        one = jax.tree.map(lambda x: x[None], (part, returns))
+        return self.learning.targets(jax.tree.unflatten(self._of_params, target), *one)[0]
+
+    def _gradient(
+        self, leaves: Any, data: Transition, slots: Any, targets: Any, weights: Any, episodes: Any,
+        size: int,
+    ) -> Any:  # fmt: skip
+        taken = host_replay.take(data, slots)
+        part = taken._replace(
+            observation=cut(taken.observation, size), mask=_unpack(taken.mask, self._actions)
+        )
+        params, _ = jax.tree.unflatten(self.structure, leaves)
+        betas = self.learning.betas(episodes)
+        found, terms = self.learning.gradient(params, part, targets, weights, betas)
+        return jax.tree.leaves(found), terms
+
+    def _step(self, leaves: Any, found: list[Any], active: Any) -> Any:
+        total, terms = jax.tree.map(lambda *each: sum(each), *found)
+        params, optimiser = jax.tree.unflatten(self.structure, leaves)
+        gradient = jax.tree.unflatten(self._of_params, total)
+        params, optimiser = self.learning.step(
+            params, optimiser, gradient, active & jnp.all(jnp.isfinite(terms))
+        )
+        return jax.tree.leaves((params, optimiser)), terms
+
+
+def _along(which: Any, x: Any) -> Any:
+    return which.reshape(-1, *[1] * (x.ndim - 1))
+
+
+def _unpack(packed: Any, actions: int) -> Any:
+    return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
+
+
+class Updates:
+    """The updates of one lock-step, on transitions in `slots` `[seeds, updates, batch]`.
+
+    The replay must not change until `finish`. active: `[seeds]` that learn; episodes: `[seeds]`.
+    """
+
+    def __init__(
+        self, programs: UpdatePrograms, learner: Learner, replay: HostReplay, slots: np.ndarray,
+        episodes: np.ndarray, active: np.ndarray,
+    ):  # fmt: skip
+        self._programs, self._learner, self._replay, self._slots = programs, learner, replay, slots
+        self._episodes, self._active = episodes.astype(np.float32), active
+        self._target = jax.tree.leaves(learner.target)
+        self._leaves = jax.tree.leaves((learner.params, learner.optimiser))
+        self._turn = 0 if active.any() else programs.pieces
+        self._losses: list[Any] = []  # sums of both terms `[seeds, 2]`, per piece
+
+    def go_on(self) -> None:
+        """Hand over the next piece, if one is left."""
+        programs = self._programs
+        if self._turn == programs.pieces:
+            return
+        size = self._slots.shape[1] // programs.pieces
+        slots = self._slots[:, self._turn * size : (self._turn + 1) * size]
+        self._turn += 1
+        if programs.sorts:
+            for number in range(size):
+                self._sorted(slots[:, number])
+            return
+        returns, finished = host_replay.outcomes(self._replay, slots)
+        self._leaves, terms = programs.update(
+            self._leaves, self._target, self._replay.data, slots, returns, finished,
+            self._episodes, self._active, *self._sizes(slots),
+        )  # fmt: skip
+        self._losses.append(terms)
+
+    def _sizes(self, slots: np.ndarray) -> tuple[int, int]:
+        """Return the sizes to which graphs in these slots are cut; one for both on a GPU."""
+        at = np.arange(len(slots)).reshape(-1, *[1] * (slots.ndim - 1)), slots
+        most = self._replay.size[at].reshape(-1, 2).max(0)
+        if self._programs.gpu:
+            most[:] = most.max()
+        full = _nodes(self._replay.data.observation)
+        now, after = (graph.bucket_of(int(n), full, gpu=self._programs.gpu) for n in most)
+        return now, after
+
+    def _sorted(self, slots: np.ndarray) -> None:
+        """Make one update `[seeds, batch]`, part by part."""
+        programs, replay, found = self._programs, self._replay, []
+        returns, finished = host_replay.outcomes(replay, slots)
+        weights = np.asarray(programs.learning.weights(finished))
+        rows = np.arange(len(slots))[:, None]
+        order = np.argsort(replay.size[rows, slots, 0], axis=1, kind="stable")
+        for which in np.split(order, programs.sorts, 1):
+            part = slots[rows, which]
+            now, after = self._sizes(part)
+            targets = programs.targets(
+                self._target, replay.data, part, returns[rows, which], after
+            )
+            found.append(
+                programs.gradient(
+                    self._leaves, replay.data, part, targets, weights[rows, which], self._episodes,
+                    now,
+                )  # fmt: skip
+            )
+        self._leaves, terms = programs.step(self._leaves, found, self._active)
+        self._losses.append(terms)
+
+    def finish(self, step: int) -> tuple[Learner, list[Any]]:
+        """Hand over the remaining pieces of lock-step `step`; return the learner after them, and
+        the sums of losses."""
+        while self._turn < self._programs.pieces:
+            self.go_on()
+        params, optimiser = jax.tree.unflatten(self._programs.structure, self._leaves)
+        target = self._learner.target
+        if self._active.any() and self._programs.learning.copies_target(step):
+            target = self._programs.copy(params, target, self._active)
+        return Learner(params, target, optimiser), self._losses
+
+
+def _nodes(observation: Any) -> int:
+    """Return the padded nodes of graphs; 0 for other observations."""
+    return observation["node_mask"].shape[-1] if isinstance(observation, dict) else 0
