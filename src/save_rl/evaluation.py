@@ -22,7 +22,7 @@ from save_rl.rescaling import unscale
 from save_rl.training import checkpoint, device, host, r2d2
 from save_rl.training.acting import choose_action, run_search
 from save_rl.training.devices import select_device
-from save_rl.training.loop import Program, make_program
+from save_rl.training.programs import Program, make_program
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import BEST, read_config, read_settings
 from save_rl.training.settings import TrainSettings

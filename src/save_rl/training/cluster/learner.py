@@ -29,6 +29,7 @@ from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.counters import Counters
 from save_rl.training.devices import compiler_options
 from save_rl.training.interrupt import StopOnSignal
+from save_rl.training.programs import environments
 from save_rl.training.progress import Progress
 from save_rl.training.run_directory import settings_from_json
 from save_rl.training.settings import TrainSettings
@@ -162,7 +163,7 @@ class Learner:
     def _make(
         self, restarts: int, settings: TrainSettings, target: Any, **options: Any
     ) -> AnyProgram:
-        envs, _ = loop.environments(settings)
+        envs, _ = environments(settings)
         program = cluster_program(
             settings, envs, self._cluster, [], workers=options["workers"],
             test_lanes=options["test_lanes"], warn=self._said.append,
