@@ -12,14 +12,15 @@ import numpy as np
 
 from save_rl.errors import Interrupted, RunError
 from save_rl.report.plots import curve_figure
-from save_rl.training import checkpoint, host
+from save_rl.training import checkpoint
 from save_rl.training.counters import Counters
 from save_rl.training.devices import select_device
 from save_rl.training.interrupt import StopOnSignal
-from save_rl.training.programs import Program, make_program
+from save_rl.training.programs import make_program
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import RunDirectory
 from save_rl.training.settings import TrainSettings
+from save_rl.training.trainer import Trainer
 
 SAVING = 9  # wait this many times the duration of a checkpoint before the next
 ENOUGH_EPISODES = 20  # of a level, before its mean return can be the best
@@ -57,7 +58,7 @@ class _Run:
     """The moving parts of a run between chunks."""
 
     def __init__(
-        self, settings: TrainSettings, program: Program, folder: RunDirectory,
+        self, settings: TrainSettings, program: Trainer, folder: RunDirectory,
         warn: Callable[[str], None],
     ):  # fmt: skip
         self.settings, self.program, self.folder, self._warn = settings, program, folder, warn
@@ -68,19 +69,8 @@ class _Run:
         self.started = time.monotonic()
         self.saved_at = self.started
         self._saving = 0.0  # seconds that the last checkpoint took
-        self._test = self._make_test()
         self._best: list[tuple[float, float]] = [(-1.0, 0.0)] * len(settings.seeds)
         self._best_params: list[Any] = []
-
-    def _make_test(self) -> Callable[..., Any] | None:
-        s, agent = self.settings, self.program.agent
-        if s.test_episodes == 0:
-            return None
-        from save_rl.evaluation import tester
-
-        searches = agent.search is not None
-        budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
-        return tester(self.program, s.test_episodes, budget, None)
 
     def restore(self) -> None:
         """Continue from the newest checkpoint, or from the start if there is none."""
@@ -113,7 +103,7 @@ class _Run:
 
     def _keep_best(self, rows: list[dict[str, Any]]) -> None:
         """Keep the parameters with the highest return on the highest level (paper D.4)."""
-        if not isinstance(self.program, host.Program) or self.program.curriculum != "adaptive":
+        if self.program.curriculum != "adaptive":
             return
         params = self.program.params(self.state)
         self._best_params = self._best_params or list(params)
@@ -183,15 +173,20 @@ class _Run:
                     f"--{inside}learning-rate often helps."
                 )
 
+    def _test(self) -> np.ndarray | None:
+        """Return the returns of test episodes, `[seeds, episodes]`; None if there are no tests."""
+        s, program = self.settings, self.program
+        if s.test_episodes == 0:
+            return None
+        searches = program.agent.search is not None
+        budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
+        return program.play(program.params(self.state), s.test_episodes, budget, self.chunks)[0]
+
     def log(self) -> list[dict[str, Any]]:
         """Write a line of metrics for every seed that made steps since its last one."""
         s, seconds, rows = self.settings, self.seconds(), []
         done = self.program.counters(self.state)
-        stats = done.stats
-        tests = None
-        if self._test is not None:
-            tests = self._test(self.program.params(self.state), self.chunks)[0]
-        agent = self.program.agent
+        stats, tests, agent = done.stats, self._test(), self.program.agent
         for i, seed in enumerate(s.seeds):
             if stats.steps[i] == 0:
                 continue
@@ -269,7 +264,7 @@ class Overseer:
     shows warnings.
     """
 
-    make: Callable[..., Program] = make_program
+    make: Callable[..., Trainer] = make_program
     stop: StopOnSignal = field(default_factory=StopOnSignal)
     bar: Progress | None = None
     watch: Callable[[int, Counters], dict[str, float]] | None = None

@@ -12,9 +12,8 @@ from save_rl.training import device, host, r2d2
 from save_rl.training.devices import compiler_options
 from save_rl.training.progress import warn
 from save_rl.training.settings import TrainSettings, require_memory
+from save_rl.training.trainer import Trainer
 from save_rl.types import Simulator
-
-Program = device.Program | host.Program | r2d2.Program
 
 
 def make_program(
@@ -26,7 +25,7 @@ def make_program(
     test_lanes: int = 0,
     train: bool = True,
     plays: Agent | None = None,
-) -> Program:
+) -> Trainer:
     """Return the program of a run: in JAX for a JAX environment, else over a pool of simulators.
 
     target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes of simulators for
