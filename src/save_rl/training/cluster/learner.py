@@ -24,7 +24,7 @@ from save_rl.training import checkpoint, loop
 from save_rl.training.cluster import crew
 from save_rl.training.cluster.actor import peak_megabytes
 from save_rl.training.cluster.here import end_cluster
-from save_rl.training.cluster.program import AnyProgram, SequenceProgram, cluster_program
+from save_rl.training.cluster.program import AnyProgram, cluster_program
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.counters import Counters
 from save_rl.training.devices import compiler_options
@@ -235,7 +235,7 @@ class _Watch:
             "actors_alive": program.crew.alive,
             "actors": len(places),
             "steps_per_second": round(speed, 1),
-            "replay_ratio": round(self._ratio(int(steps_since), int(updates_since)), 3),
+            "replay_ratio": round(program.replay_ratio(int(steps_since), int(updates_since)), 3),
             "parameter_age": round(float(np.mean(ages)), 2) if ages else 0.0,
             "answers_owed": len(owed),
             "answers_waiting": len(ready),
@@ -246,14 +246,6 @@ class _Watch:
             "stored_megabytes": round(program.crew.stored_bytes() / 1e6, 2),
             "store_megabytes": self._store,
         }
-
-    def _ratio(self, steps: int, updates: int) -> float:
-        """Return how often a transition (R2D2: a sequence) was sampled since learning began."""
-        program = self._program
-        if isinstance(program, SequenceProgram):
-            counts, least = program.replayed(), program.r2d2.replay.minimum
-            return counts["sampled"] / max(counts["inserted"] - least, 1)
-        return updates * program.settings.batch / max(steps, 1)
 
 
 def tree_bytes(shapes: Any) -> int:
