@@ -1,4 +1,4 @@
-"""What the loop, tests and players ask of the program of a run, on any device or cluster."""
+"""The protocol of all programs, which the loop, tests and players use: on a device or a cluster."""
 
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ class Trainer(Protocol):
     """The agent that learns."""
 
     curriculum: str
-    """How levels rise: 'none', 'linear' or 'adaptive'."""
+    """The kind of curriculum: 'none', 'linear' or 'adaptive'."""
 
     test_batch: int | None
     """Most episodes for one call of `play`; None for any number."""
