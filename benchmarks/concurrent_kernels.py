@@ -14,7 +14,7 @@ import numpy as np
 from save_rl.training.devices import compiler_options, concurrent, select_device
 from save_rl.training.host import Program
 from save_rl.training.host_network import Updates
-from save_rl.training.loop import make_program
+from save_rl.training.programs import make_program
 from save_rl.training.settings import TrainSettings
 
 LOCK_STEPS = 20

@@ -19,7 +19,7 @@ from save_rl.report.results import write_results
 from save_rl.training import checkpoint, host
 from save_rl.training.host_network import unpack
 from save_rl.training.learner import Learning
-from save_rl.training.loop import make_program
+from save_rl.training.programs import make_program
 from save_rl.training.progress import warn
 from save_rl.training.run_directory import BEST, read_settings
 

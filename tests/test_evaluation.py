@@ -14,8 +14,9 @@ import save_rl
 from save_rl import evaluation
 from save_rl.agents import get_agent
 from save_rl.errors import InputError
-from save_rl.evaluation import evaluate_program, mean_and_error, play
+from save_rl.evaluation import evaluate_program, mean_and_error
 from save_rl.networks.table import TableNetwork
+from save_rl.training.acting import play
 from save_rl.training.device import Program
 from save_rl.training.settings import TrainSettings
 
@@ -126,11 +127,22 @@ def test_a_single_episode():
 
 
 def test_episodes_beyond_the_lanes_are_new_ones(tested, monkeypatch):
-    monkeypatch.setattr(evaluation, "_LANES", 200)
+    monkeypatch.setattr(Program, "test_batch", 200)
     (result,) = evaluate_program(program(seeds=(0, 1)), table(2), (0,), 230)
     assert result.returns.shape == result.steps.shape == (2, 230)
     np.testing.assert_array_equal(result.returns[:, :200], tested[0].returns)
     assert not np.array_equal(result.returns[:, 200:], tested[0].returns[:, :30])
+
+
+def test_tests_are_compiled_once_per_number_of_episodes_and_budget():
+    made, traced = program(), []
+    network = made.network
+    made.network = lambda params: traced.append(params) or network(params)
+    for episodes, budget in ((3, 0), (3, 0), (2, 0), (2, 1), (3, 0), (2, 1)):
+        for number in range(2):
+            returns, _ = made.play(table(), episodes, budget, number)
+            assert returns.shape == (1, episodes)
+    assert len(traced) == 3
 
 
 class Treadmill:
@@ -265,6 +277,20 @@ def test_a_run_is_tested_with_the_parameters_it_ended_with(run, tested_run):
         assert one.budget == other.budget
         np.testing.assert_array_equal(one.returns, other.returns)
         np.testing.assert_array_equal(one.steps, other.steps)
+
+
+def test_an_environment_in_jax_has_no_levels(run):
+    with pytest.raises(InputError, match=r"--level: 1 .* left out in an environment without level"):
+        save_rl.evaluate(run.path, (0,), 2, level=1)
+
+
+def test_a_run_in_jax_plays_no_simulator(run):
+    with pytest.raises(InputError) as refused:
+        evaluation.trained_player(run.path, fork(), 1)
+    assert str(refused.value) == (
+        f"DIR: '{run.path}' can't play here; it needs an agent that searches from Q-values, and a "
+        "Python simulator."
+    )
 
 
 def test_an_agent_that_learns_is_not_tested_on_an_environment(tmp_path):

@@ -1,7 +1,7 @@
 """Imports only go down the layers of docs/design.md, and no file is ever unpickled."""
 
 import ast
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -79,13 +79,44 @@ def test_report_stands_on_next_to_nothing():
     assert {b for a, b in edges() if a == "report"} <= REPORT_STANDS_ON
 
 
+def on_import(tree):
+    """What runs on import: not the bodies of functions, nor what is for type checkers."""
+    return ast.Module([n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)], [])
+
+
+def cycle(graph):
+    """Modules each of which imports the next, the last being the first; or []."""
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        return error.args[1][::-1]
+    return []
+
+
 def test_no_module_waits_for_itself_to_be_imported():
-    graph = {}
-    for module, tree in SOURCES.items():
-        # What runs on import: not the bodies of functions, nor what is for type checkers.
-        top = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-        graph[module] = set(imported(ast.Module(top, []))) - {"save_rl"}
-    assert list(TopologicalSorter(graph).static_order())
+    graph = {
+        module: set(imported(on_import(tree))) - {"save_rl"} for module, tree in SOURCES.items()
+    }
+    assert cycle(graph) == []
+
+
+def test_no_modules_need_each_other():
+    """Imports inside functions count, too. Only a package may have its own parts imported there:
+    whoever imports a part has imported the package."""
+    graph = {
+        module: {
+            *imported(on_import(tree)),
+            *(name for name in imported(tree) if not name.startswith(f"{module}.")),
+        }
+        - {"save_rl"}
+        for module, tree in SOURCES.items()
+    }
+    assert cycle(graph) == []
+
+
+def test_a_cycle_is_found():
+    graph = {"loop": {"tests"}, "tests": {"settings", "loop"}, "settings": set()}
+    assert cycle(graph) in (["loop", "tests", "loop"], ["tests", "loop", "tests"])
 
 
 LOADERS = {"np.load", "numpy.load", "jnp.load", "npy.read_array"}

@@ -2,34 +2,31 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
 from save_rl.envs import ENVIRONMENTS, make, make_simulator, require_trust, runs_on_host
 from save_rl.errors import InputError, require, require_numbers
 from save_rl.files import write_atomically
-from save_rl.players import Move, Player, RootValues, best_tried, make_move, make_player
+from save_rl.players import Move, Player, make_player
 from save_rl.players import play as play_episode
-from save_rl.rescaling import unscale
-from save_rl.training import checkpoint, device, host, r2d2
-from save_rl.training.acting import choose_action, run_search
+from save_rl.training import checkpoint, device
 from save_rl.training.devices import select_device
-from save_rl.training.loop import Program, make_program
+from save_rl.training.programs import make_program
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import BEST, read_config, read_settings
 from save_rl.training.settings import TrainSettings
-from save_rl.training.stage import MAX_TEST_STEPS, Stage
-from save_rl.types import Array, Simulator, State
+from save_rl.training.trainer import Trainer
+from save_rl.types import Simulator, State
 
-_LANES, _HOST_LANES = 256, 64
+_HOST_LANES = 64
 _LARGE_BUDGET, _LARGE_BUDGET_LANES = 200, 16  # large trees need memory
 _OVER_RUNS = ("uct", "uct-threshold")  # agents that can search over the network of a run
 _PLAYERS_ONLY = ("random", "scripted")  # agents that need no search, and no network
@@ -43,78 +40,17 @@ class TestEpisodes(NamedTuple):
     steps: np.ndarray
 
 
-def play(
-    agent: Agent, network: Any, env: Simulator, key: Array, *,
-    episodes: int, budget: int, c: float, discount: float,
-) -> tuple[Array, Array]:  # fmt: skip
-    """Return the returns and lengths of `episodes` parallel test episodes; jittable."""
-    limit = getattr(env, "max_steps", MAX_TEST_STEPS)
-    reset_key, key = jax.random.split(key)
-    states = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
-    zeros = jnp.zeros(episodes)
-
-    def unfinished(carry):
-        _, _, _, over, t = carry
-        return ~jnp.all(over) & (t < limit)
-
-    def step(carry):
-        states, returns, steps, over, t = carry
-        search_key, action_key = jax.random.split(jax.random.fold_in(key, t))
-        result = run_search(
-            agent, network, env, states, rule=agent.test_search, budget=budget, c=c,
-            discount=discount, key=search_key,
-        )  # fmt: skip
-        actions = jax.vmap(lambda r, k: choose_action(agent, r, None, k))(
-            result, jax.random.split(action_key, episodes)
-        )
-        after, reward, terminated, truncated = jax.vmap(env.step)(states, actions)
-        returns = returns + jnp.where(over, 0.0, reward)
-        return after, returns, steps + ~over, over | terminated | truncated, t + 1
-
-    start = (states, zeros, zeros.astype(jnp.int32), zeros > 0, 0)
-    _, returns, steps, _, _ = jax.lax.while_loop(unfinished, step, start)
-    return returns, steps
-
-
-def tester(
-    program: Program, episodes: int, budget: int, level: int | None
-) -> Callable[[Any, int], tuple[np.ndarray, np.ndarray]]:
-    """Return a test of all seeds of a program: `(params, number) -> (returns, steps)`.
-
-    The number seeds the episodes; both results are `[seeds, episodes]`. level: for environments
-    with a curriculum; default the hardest.
-    """
-    if isinstance(program, Stage):
-        over_pool = program
-        return lambda params, number: over_pool.play(params, episodes, budget, number, level)
-    require(level is None, "--level", level, "left out in an environment without levels")
-    on_device, s = program, program.settings
-
-    def one(arrays: Any, params: Any, key: Array) -> tuple[Array, Array]:
-        return play(
-            on_device.agent, on_device.network(params), on_device.env(arrays), key,
-            episodes=episodes, budget=budget, c=s.c, discount=s.discount,
-        )  # fmt: skip
-
-    compiled = jax.jit(jax.vmap(one))
-
-    def test(params: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
-        keys = [jax.random.fold_in(jax.random.PRNGKey(seed), number) for seed in s.seeds]
-        returns, steps = compiled(on_device.env_arrays, params, jnp.stack(keys))
-        return np.asarray(returns), np.asarray(steps)
-
-    return test
-
-
 def evaluate_program(
-    program: Program, params: Any, budgets: Sequence[int], episodes: int, level: int | None = None
+    program: Trainer, params: Any, budgets: Sequence[int], episodes: int, level: int | None = None
 ) -> list[TestEpisodes]:
     """Test all seeds of a program with these parameters at every budget."""
-    lanes = episodes if isinstance(program, Stage) else min(episodes, _LANES)
+    size = min(episodes, program.test_batch or episodes)
     results = []
     for budget in budgets:
-        test = tester(program, lanes, budget, level)
-        batches = [test(params, 2**20 + batch) for batch in range(-(-episodes // lanes))]
+        batches = [
+            program.play(params, size, budget, 2**20 + batch, level)
+            for batch in range(-(-episodes // size))
+        ]
         returns = np.concatenate([returns for returns, _ in batches], 1)[:, :episodes]
         steps = np.concatenate([steps for _, steps in batches], 1)[:, :episodes]
         results.append(TestEpisodes(budget, returns, steps))
@@ -144,7 +80,7 @@ def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
 def _load_run(
     folder: Path, target: Any, lanes: int, workers: int, step_timeout: float = 0.0,
     plays: Agent | None = None, options: dict[str, Any] | None = None, trust: bool = False,
-) -> tuple[Program, Any]:  # fmt: skip
+) -> tuple[Trainer, Any]:  # fmt: skip
     """Return the program of a run and its parameters by seed: the best ones if they were kept.
 
     plays: the agent to test with them; default the run's own. options: of the environment, if they
@@ -184,7 +120,7 @@ def _load_run(
     return program, program.params(found.state)
 
 
-def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Program, Any]:
+def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Trainer, Any]:
     """Return a program for an agent that learns nothing, and unused parameters."""
     if get_agent(settings.agent).learns:
         raise InputError(
@@ -338,52 +274,18 @@ def trained_player(
 
     trust: see `evaluate`.
     """
-    from save_rl import search
-
     require(budget >= 1, "--budget", budget, "at least 1")
     chosen = select_device(device)
     with jax.default_device(chosen):
-        program, seeds = _load_run(Path(run), chosen, 1, 0, trust=trust)
-    program.close()
-    if isinstance(program, r2d2.Program):
-        return _recurrent_player(program, seeds[0], sim, budget, chosen)
-    agent, s = program.agent, program.settings
-    if not isinstance(program, host.Program) or agent.prior != "q" or agent.act == "visits":
-        raise InputError(
-            f"DIR: '{run}' can't play here; it needs an agent that searches from Q-values, and a "
-            "Python simulator."
-        )
-    network = jax.jit(lambda params, seen: program.learning.network(params)(seen)[0])
-
-    def q_values(observation: Any) -> Array:
-        with jax.default_device(chosen):
-            return network(seeds[0], observation)
-
-    def move(state: State, rng: np.random.Generator) -> Move:
-        result = search.save(
-            sim, [state], q_values, budget=budget, c=s.c, discount=s.discount,
-            seed=int(rng.integers(2**31)),
-        )  # fmt: skip
-        return best_tried(sim, state, result)
-
-    return move
-
-
-def _recurrent_player(
-    program: r2d2.Program, params: Any, sim: Simulator, budget: int, chosen: Any
-) -> Player:
-    """Return a recurrent player: it must see every state of an episode, from the first on."""
-    search, recall = program.test_search(budget), program.evaluator(params, 1, budget)
+        program, params = _load_run(Path(run), chosen, 1, 0, trust=trust)
+        program.close()
+        try:
+            player = program.player(params, sim, budget)
+        except InputError as error:
+            raise InputError(f"DIR: '{run}' can't play here; {error}") from error
 
     def move(state: State, rng: np.random.Generator) -> Move:
         with jax.default_device(chosen):
-            result, action = program.decide_at(state, search, recall, rng)
-            prior, explored = unscale(recall.root_q[0].astype(np.float64)), result.explored[0]
-            values = RootValues(
-                np.asarray(prior), program.points(result.q_values[0]), explored.copy(), action
-            )
-            after = make_move(sim, state, action, f"Q {values.searched[action]:.1f}")
-            recall.go_on(np.array([after.over]))
-        return after._replace(values=values)
+            return player(state, rng)
 
     return move

@@ -69,13 +69,16 @@ class Stubs:
         def stop(*_, **__):
             raise Interrupted("accepted.", 130)
 
-        from save_rl.training import loop
+        from save_rl.training import loop, programs
 
         def make(settings, *_, **__):
-            loop.environments(settings)
+            programs.environments(settings)
             stop()
 
-        monkeypatch.setattr(loop.Overseer.__init__, "__defaults__", self._defaults(loop, make))
+        before = loop.Overseer.__init__.__defaults__
+        after = tuple(make if value is programs.make_program else value for value in before)
+        assert make in after
+        monkeypatch.setattr(loop.Overseer.__init__, "__defaults__", after)
         monkeypatch.setattr("save_rl.evaluation.make_program", make)
         for name in (
             "evaluation.evaluate_program", "evaluation._play_simulator", "evaluation._pure_search",
@@ -86,10 +89,6 @@ class Stubs:
             "bench.construction.bench_host_train",
         ):  # fmt: skip
             monkeypatch.setattr(f"save_rl.{name}", stop)
-
-    def _defaults(self, loop, make):
-        before = loop.Overseer.__init__.__defaults__
-        return tuple(make if value is loop.make_program else value for value in before)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from PIL import Image
 
 from save_rl.cli import main
 from save_rl.training import checkpoint
-from save_rl.training.loop import make_program
+from save_rl.training.programs import make_program
 from save_rl.training.recurrent_network import to_batch
 from save_rl.training.run_directory import read_settings
 from save_rl.watch import watch

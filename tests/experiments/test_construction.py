@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from save_rl.errors import InputError, MissingExtra
+from save_rl.experiments.cells import read_tests
 from save_rl.experiments.construction import (
     ABLATIONS,
     CONSTRUCTION,
@@ -25,7 +26,7 @@ from save_rl.experiments.construction import (
     settings,
 )
 from save_rl.experiments.experiment import reproduce as reproduce_experiment
-from save_rl.experiments.runs import read_tests, thin
+from save_rl.experiments.runs import thin
 from save_rl.players import make_player
 from save_rl.report.results import read_results, values
 from tests.experiments.made_up import files, made_up_training, write_tests

@@ -14,10 +14,11 @@ import pytest
 
 from save_rl.errors import InputError, RunError
 from save_rl.experiments import jobs as jobs_module
+from save_rl.experiments.cells import Cell, Table, read_cell
 from save_rl.experiments.construction import CONSTRUCTION
 from save_rl.experiments.experiment import Places, reproduce
 from save_rl.experiments.marble_run import MARBLE_RUN
-from save_rl.experiments.runs import Cell, Table, read_cell, run_cells
+from save_rl.experiments.runs import run_cells
 from save_rl.processes import usable_cores
 from save_rl.report.results import read_results
 from save_rl.training.settings import TrainSettings

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from save_rl.errors import InputError
+from save_rl.experiments.cells import read_tests
 from save_rl.experiments.experiment import reproduce as reproduce_experiment
 from save_rl.experiments.marble_run import MARBLE_RUN, SCALES, gallery, run_rows, settings
-from save_rl.experiments.runs import read_tests
 from save_rl.players import make_player
 from save_rl.report.results import read_results, select, values
 from tests.experiments.made_up import files, made_up_training, write_tests

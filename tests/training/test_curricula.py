@@ -193,6 +193,15 @@ def test_a_run_plays_on_its_own(adaptive):
         trained_player(result.path, sim, 0)
 
 
+@pytest.mark.parametrize("agent", ["puct", "save-puct"])
+def test_an_agent_that_searches_from_a_policy_does_not_play(agent):
+    with (
+        closing(Program(settings(agent), [Stairs()])) as program,
+        pytest.raises(InputError, match="it needs an agent that searches from Q-values, and a Pyt"),
+    ):
+        program.player(program.params(program.begin()), Stairs(), 1)
+
+
 @ADAPTIVE
 @pytest.mark.slow
 def test_a_resumed_run_goes_on_with_its_curriculum(adaptive, tmp_path):

@@ -14,7 +14,6 @@ from save_rl.bench.clocks import Clocks
 from save_rl.envs import simulator_name
 from save_rl.errors import InputError, RunError
 from save_rl.processes import usable_cores
-from save_rl.training import loop
 from save_rl.training.cluster import crew
 from save_rl.training.cluster.actor import Actor, Order, Task, peak_megabytes
 from save_rl.training.cluster.here import end_cluster, module_path, same_port, start_cluster
@@ -22,6 +21,7 @@ from save_rl.training.cluster.learner import tree_bytes
 from save_rl.training.cluster.program import Program
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.devices import compiler_options
+from save_rl.training.programs import environments
 from save_rl.training.settings import TrainSettings
 
 ray = crew.ray
@@ -41,7 +41,7 @@ def bench_cluster(env: str, device: Any, lanes: int, seconds: float) -> dict[str
     """
     settings = TrainSettings(env=simulator_name(env), lanes=lanes, chunk=1)
     settings.check()
-    envs, on_host = loop.environments(settings)
+    envs, on_host = environments(settings)
     if not on_host:
         raise InputError(f"--env: '{env}' is written in JAX, and actors need simulators.")
     with _cluster(), ExitStack() as stack:

@@ -20,7 +20,7 @@ from save_rl.networks.graph import GraphNetwork
 from save_rl.processes import usable_cores
 from save_rl.training.devices import compiler_options, concurrent
 from save_rl.training.learner import Learning
-from save_rl.training.loop import make_program
+from save_rl.training.programs import make_program
 from save_rl.training.settings import TrainSettings
 
 NODES, BATCH, UPDATES = 32, 16, 16

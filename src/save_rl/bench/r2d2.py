@@ -17,7 +17,7 @@ from save_rl.bench.clocks import Clocks
 from save_rl.learning.r2d2_settings import NetworkSettings, R2D2Settings, ReplaySettings
 from save_rl.processes import usable_cores
 from save_rl.training import r2d2
-from save_rl.training.loop import make_program
+from save_rl.training.programs import make_program
 from save_rl.training.recurrent_network import to_batch
 from save_rl.training.settings import TrainSettings
 

@@ -22,11 +22,9 @@ from save_rl.experiments.atari_scores import (
     level,
 )
 from save_rl.experiments.atari_table import write_tables
+from save_rl.experiments.cells import Cell, Metrics, Tests
 from save_rl.experiments.experiment import Experiment
 from save_rl.experiments.runs import (
-    Cell,
-    Metrics,
-    Tests,
     check_agents,
     check_choices,
     run_options,

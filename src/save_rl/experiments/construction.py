@@ -11,6 +11,7 @@ import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.errors import require, unknown_name
+from save_rl.experiments.cells import Cell, Metrics, Table, Tests
 from save_rl.experiments.construction_claims import (
     ablation_claims,
     construction_claims,
@@ -19,10 +20,6 @@ from save_rl.experiments.construction_claims import (
 )  # fmt: skip
 from save_rl.experiments.experiment import Experiment
 from save_rl.experiments.runs import (
-    Cell,
-    Metrics,
-    Table,
-    Tests,
     build,
     check_agents,
     check_choices,

@@ -45,7 +45,8 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
         result = train(settings, out / agent, label=f"{agent:<10}")
         rows = result.metrics
         curves[agent] = ([r["episodes"] for r in rows], [r["test_return"] for r in rows])
-        tested = evaluate_program(result.program, result.state.learner.params, BUDGETS, tests)
+        params = result.program.params(result.state)
+        tested = evaluate_program(result.program, params, BUDGETS, tests)
         table[agent] = {result.budget: mean_and_error(result) for result in tested}
     title = f"Test reward after {episodes:,} episodes, {tests} test episodes, seed 0"
     console.print(budget_table(table, title))

@@ -13,8 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from save_rl.errors import InputError, Interrupted, RunError
-from save_rl.experiments.experiment import Places
-from save_rl.experiments.runs import (
+from save_rl.experiments.cells import (
     Cell,
     Found,
     Table,
@@ -22,6 +21,7 @@ from save_rl.experiments.runs import (
     read_cell,
     train_and_test,
 )
+from save_rl.experiments.experiment import Places
 from save_rl.processes import die_with, end_group, ending, start_python, usable_cores
 
 _JOB = "from save_rl.experiments.jobs import job; job(int(sys.argv[1]), sys.argv[2])"

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from save_rl.errors import require
+from save_rl.experiments.cells import Cell, Metrics, Table, Tests
 from save_rl.experiments.experiment import Experiment
 from save_rl.experiments.marble_run_claims import main_rows, marble_run_claims
 from save_rl.experiments.runs import (
-    Cell,
-    Metrics,
-    Table,
-    Tests,
     build,
     check_agents,
     check_choices,

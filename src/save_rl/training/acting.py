@@ -1,4 +1,4 @@
-"""Search and action selection on a JAX environment, shared by training and tests."""
+"""Search and action selection on a JAX environment, for training and tests; test episodes."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from save_rl.agents import Agent
 from save_rl.search import device
 from save_rl.search.lanes import apply_mask, masks, random_action, rollouts
 from save_rl.search.rules import Rule, tie_priority
+from save_rl.training.trainer import MAX_TEST_STEPS
 from save_rl.types import Array, Evaluator, SearchResult, Simulator
 
 
@@ -99,3 +100,36 @@ def choose_action(
     explore_key, action_key = jax.random.split(random_key)
     explore = jax.random.uniform(explore_key) < epsilon
     return jnp.where(explore, random_action(action_key, valid, q.shape[0]), action)
+
+
+def play(
+    agent: Agent, network: Any, env: Simulator, key: Array, *,
+    episodes: int, budget: int, c: float, discount: float,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the returns and lengths of `episodes` parallel test episodes; jittable."""
+    limit = getattr(env, "max_steps", MAX_TEST_STEPS)
+    reset_key, key = jax.random.split(key)
+    states = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
+    zeros = jnp.zeros(episodes)
+
+    def unfinished(carry):
+        _, _, _, over, t = carry
+        return ~jnp.all(over) & (t < limit)
+
+    def step(carry):
+        states, returns, steps, over, t = carry
+        search_key, action_key = jax.random.split(jax.random.fold_in(key, t))
+        result = run_search(
+            agent, network, env, states, rule=agent.test_search, budget=budget, c=c,
+            discount=discount, key=search_key,
+        )  # fmt: skip
+        actions = jax.vmap(lambda r, k: choose_action(agent, r, None, k))(
+            result, jax.random.split(action_key, episodes)
+        )
+        after, reward, terminated, truncated = jax.vmap(env.step)(states, actions)
+        returns = returns + jnp.where(over, 0.0, reward)
+        return after, returns, steps + ~over, over | terminated | truncated, t + 1
+
+    start = (states, zeros, zeros.astype(jnp.int32), zeros > 0, 0)
+    _, returns, steps, _, _ = jax.lax.while_loop(unfinished, step, start)
+    return returns, steps

@@ -14,16 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
-from save_rl.errors import InputError
+from save_rl.errors import InputError, require
 from save_rl.learning import replay
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.replay import Replay, Transition
 from save_rl.networks import network_maker
+from save_rl.players import Player
 from save_rl.search.lanes import masks
-from save_rl.training.acting import choose_action, run_search
+from save_rl.training.acting import choose_action, play, run_search
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
 from save_rl.training.learner import Learner, Learning, is_array
 from save_rl.training.settings import TrainSettings
+from save_rl.training.trainer import NO_PLAYER
 from save_rl.types import Array, Simulator
 
 
@@ -62,6 +64,9 @@ def stack_envs(envs: list[Simulator]) -> tuple[Any, Any]:
 class Program:
     """The compiled functions of one set of settings, over all its seeds at once."""
 
+    curriculum = "none"  # environments in JAX have no levels
+    test_batch: int | None = 256
+
     def __init__(
         self, settings: TrainSettings, envs: list[Simulator], options: dict[str, str] | None = None
     ):
@@ -85,6 +90,7 @@ class Program:
             lambda state: state._replace(stats=jax.vmap(lambda _: no_stats(jnp))(state.steps)),
             donate_argnums=0,
         )
+        self._tests = jax.jit(self._play, static_argnames=("episodes", "budget"))
 
     def env(self, arrays: Any) -> Simulator:
         return eqx.combine(arrays, self._env_static)
@@ -128,6 +134,26 @@ class Program:
     def params(self, state: SeedState) -> Any:
         """Return the parameters of the networks, `[seeds, ...]`."""
         return state.learner.params
+
+    def play(
+        self, params: Any, episodes: int, budget: int, number: int, level: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Play test episodes; return their returns and lengths `[seeds, episodes]`.
+
+        Compiled once per number of episodes and budget. number: of this test, part of the random
+        seed. level: None; there are no levels.
+        """
+        require(level is None, "--level", level, "left out in an environment without levels")
+        seeds = self.settings.seeds
+        keys = [jax.random.fold_in(jax.random.PRNGKey(seed), number) for seed in seeds]
+        returns, steps = self._tests(
+            self.env_arrays, params, jnp.stack(keys), episodes=episodes, budget=budget
+        )
+        return np.asarray(returns), np.asarray(steps)
+
+    def player(self, params: Any, sim: Simulator, budget: int) -> Player:
+        """Refuse: a network of this program needs an environment in JAX."""
+        raise InputError(NO_PLAYER)
 
     def close(self) -> None:
         """Do nothing; there is nothing to close."""
@@ -225,6 +251,19 @@ class Program:
 
         state = count_step(state, reward, over, 1, jnp)
         return state._replace(env_states=jax.tree.map(restart, fresh, after)), transitions, over
+
+    def _play(
+        self, env_arrays: Any, params: Any, keys: Array, *, episodes: int, budget: int
+    ) -> tuple[Array, Array]:
+        s = self.settings
+
+        def one(arrays: Any, params: Any, key: Array) -> tuple[Array, Array]:
+            return play(
+                self.agent, self.network(params), self.env(arrays), key,
+                episodes=episodes, budget=budget, c=s.c, discount=s.discount,
+            )  # fmt: skip
+
+        return jax.vmap(one)(env_arrays, params, keys)
 
     def learn(self, state: SeedState, key: Array, step: Array) -> SeedState:
         """Make the updates after lock-step `step`."""

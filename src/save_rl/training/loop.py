@@ -10,24 +10,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from save_rl.agents import AGENTS, Agent, get_agent
-from save_rl.envs import make_all, runs_on_host
-from save_rl.envs.pool import Source
-from save_rl.envs.worker import Layout
-from save_rl.errors import InputError, Interrupted, RunError, require
-from save_rl.processes import usable_cores
+from save_rl.errors import Interrupted, RunError
 from save_rl.report.plots import curve_figure
-from save_rl.training import checkpoint, host, r2d2
-from save_rl.training import device as device_loop
+from save_rl.training import checkpoint
 from save_rl.training.counters import Counters
-from save_rl.training.devices import compiler_options, select_device
+from save_rl.training.devices import select_device
 from save_rl.training.interrupt import StopOnSignal
+from save_rl.training.programs import make_program
 from save_rl.training.progress import Progress, warn
 from save_rl.training.run_directory import RunDirectory
-from save_rl.training.settings import TrainSettings, require_memory
-from save_rl.types import Simulator
+from save_rl.training.settings import TrainSettings
+from save_rl.training.trainer import Trainer
 
-Program = device_loop.Program | host.Program | r2d2.Program
 SAVING = 9  # wait this many times the duration of a checkpoint before the next
 ENOUGH_EPISODES = 20  # of a level, before its mean return can be the best
 
@@ -64,7 +58,7 @@ class _Run:
     """The moving parts of a run between chunks."""
 
     def __init__(
-        self, settings: TrainSettings, program: Program, folder: RunDirectory,
+        self, settings: TrainSettings, program: Trainer, folder: RunDirectory,
         warn: Callable[[str], None],
     ):  # fmt: skip
         self.settings, self.program, self.folder, self._warn = settings, program, folder, warn
@@ -75,19 +69,8 @@ class _Run:
         self.started = time.monotonic()
         self.saved_at = self.started
         self._saving = 0.0  # seconds that the last checkpoint took
-        self._test = self._make_test()
         self._best: list[tuple[float, float]] = [(-1.0, 0.0)] * len(settings.seeds)
         self._best_params: list[Any] = []
-
-    def _make_test(self) -> Callable[..., Any] | None:
-        s, agent = self.settings, self.program.agent
-        if s.test_episodes == 0:
-            return None
-        from save_rl.evaluation import tester
-
-        searches = agent.search is not None
-        budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
-        return tester(self.program, s.test_episodes, budget, None)
 
     def restore(self) -> None:
         """Continue from the newest checkpoint, or from the start if there is none."""
@@ -120,7 +103,7 @@ class _Run:
 
     def _keep_best(self, rows: list[dict[str, Any]]) -> None:
         """Keep the parameters with the highest return on the highest level (paper D.4)."""
-        if not isinstance(self.program, host.Program) or self.program.curriculum != "adaptive":
+        if self.program.curriculum != "adaptive":
             return
         params = self.program.params(self.state)
         self._best_params = self._best_params or list(params)
@@ -190,15 +173,20 @@ class _Run:
                     f"--{inside}learning-rate often helps."
                 )
 
+    def _test(self) -> np.ndarray | None:
+        """Return the returns of test episodes, `[seeds, episodes]`; None if there are no tests."""
+        s, program = self.settings, self.program
+        if s.test_episodes == 0:
+            return None
+        searches = program.agent.search is not None
+        budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
+        return program.play(program.params(self.state), s.test_episodes, budget, self.chunks)[0]
+
     def log(self) -> list[dict[str, Any]]:
         """Write a line of metrics for every seed that made steps since its last one."""
         s, seconds, rows = self.settings, self.seconds(), []
         done = self.program.counters(self.state)
-        stats = done.stats
-        tests = None
-        if self._test is not None:
-            tests = self._test(self.program.params(self.state), self.chunks)[0]
-        agent = self.program.agent
+        stats, tests, agent = done.stats, self._test(), self.program.agent
         for i, seed in enumerate(s.seeds):
             if stats.steps[i] == 0:
                 continue
@@ -267,81 +255,6 @@ def _finish(run: _Run, draw: bool) -> TrainResult:
     return TrainResult(run.folder.path, run.program, run.state, metrics)
 
 
-def make_program(
-    settings: TrainSettings,
-    target: Any,
-    *,
-    workers: int = -1,
-    step_timeout: float = 0.0,
-    test_lanes: int = 0,
-    train: bool = True,
-    plays: Agent | None = None,
-) -> Program:
-    """Return the program of a run: in JAX for a JAX environment, else over a pool of simulators.
-
-    target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes of simulators for
-    tests; without `train`, the only lanes. plays: see `Stage`.
-    """
-    require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
-    require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
-    envs, on_host = environments(settings, plays)
-    if train:
-        require_memory(settings, envs[0], on_host)
-    if not on_host:
-        if plays is not None:
-            raise InputError(
-                f"--agent: '{plays.name}' searches over a run's network only on Python "
-                f"simulators, and '{settings.env}' is written in JAX."
-            )
-        return device_loop.Program(settings, envs, compiler_options(target))
-    count = usable_cores() if workers < 0 else workers
-    if count == 1 and workers < 0:
-        count = 0
-    require(
-        step_timeout == 0 or count > 0, "--step-timeout", step_timeout,
-        "0 without worker processes: nobody could end a simulator that hangs",
-    )  # fmt: skip
-    sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
-    kind = r2d2.Program if get_agent(settings.agent).recurrent else host.Program
-    return kind(
-        settings, envs, sources, workers=min(count, settings.lanes), timeout=step_timeout,
-        test_lanes=test_lanes, train=train, warn=warn, options=compiler_options(target),
-        plays=plays,
-    )  # fmt: skip
-
-
-def environments(
-    settings: TrainSettings, plays: Agent | None = None
-) -> tuple[list[Simulator], bool]:
-    """Return an environment per seed, and whether they are Python simulators."""
-    envs = make_all(settings.env, settings.seeds, **settings.env_options)
-    on_host = runs_on_host(envs[0], settings.env)
-    _check_frames(settings, envs[0], on_host, plays)
-    return envs, on_host
-
-
-def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent | None) -> None:
-    """Refuse frames without a recurrent agent, and a recurrent agent without frames."""
-    agent = get_agent(settings.agent)
-    frames = on_host and r2d2.shows_frames(Layout.of(env))
-    if agent.recurrent and not frames:
-        raise InputError(
-            f"--agent: '{agent.name}' learns from frames, and '{settings.env}' shows none; it "
-            "needs atari/GAME, or a Python simulator with the same observations."
-        )
-    if frames and not agent.recurrent:
-        known = ", ".join(name for name, row in AGENTS.items() if row.recurrent)
-        raise InputError(
-            f"--agent: '{agent.name}' can't learn from the frames of '{settings.env}'; use one of "
-            f"{known}."
-        )
-    if agent.recurrent and plays is not None:
-        raise InputError(
-            f"--agent: '{plays.name}' can't search over a network with a memory, as "
-            f"'{agent.name}' has; leave --agent out."
-        )
-
-
 @dataclass(frozen=True)
 class Overseer:
     """Callbacks of a run; by default, those for a terminal.
@@ -351,7 +264,7 @@ class Overseer:
     shows warnings.
     """
 
-    make: Callable[..., Program] = make_program
+    make: Callable[..., Trainer] = make_program
     stop: StopOnSignal = field(default_factory=StopOnSignal)
     bar: Progress | None = None
     watch: Callable[[int, Counters], dict[str, float]] | None = None

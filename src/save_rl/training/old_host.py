@@ -24,12 +24,15 @@ import numpy as np
 from save_rl.agents import Agent, get_agent
 from save_rl.envs.pool import Source
 from save_rl.envs.worker import ANY_LEVEL, Layout
+from save_rl.errors import InputError
 from save_rl.learning import host_replay
 from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
 from save_rl.networks import is_graph, network_maker
+from save_rl.players import Move, Player, best_tried
+from save_rl.search import save as save_search
 from save_rl.search.simulators import Evaluate
 from save_rl.training.counters import (
     AnyLength,
@@ -45,7 +48,8 @@ from save_rl.training.host_network import Network, SortedUpdates, Updates
 from save_rl.training.learner import Learner, Learning
 from save_rl.training.settings import TrainSettings
 from save_rl.training.stage import ACT, LEARN, RESET, Stage, hardest_level
-from save_rl.types import SearchResult, Simulator
+from save_rl.training.trainer import NO_PLAYER
+from save_rl.types import SearchResult, Simulator, State
 
 _GPU_GROUPS = 3  # groups of lanes on a GPU: the network takes about as long as the trees
 _PARTS = 4  # parts of a batch of graphs on a CPU
@@ -272,6 +276,22 @@ class Program(Stage):
     def params(self, state: tuple[HostSeed, ...]) -> list[Any]:
         """Return the parameters of the networks, by seed."""
         return [seed.learner.params for seed in state]
+
+    def player(self, params: Sequence[Any], sim: Simulator, budget: int) -> Player:
+        """Return the first seed as a player of a simulator; it acts as in tests."""
+        s = self.settings
+        if self.agent.prior != "q" or self.agent.act == "visits":
+            raise InputError(NO_PLAYER)
+        network = jax.jit(lambda params, seen: self.learning.network(params)(seen)[0])
+
+        def move(state: State, rng: np.random.Generator) -> Move:
+            result = save_search(
+                sim, [state], lambda seen: network(params[0], seen), budget=budget, c=s.c,
+                discount=s.discount, seed=int(rng.integers(2**31)),
+            )  # fmt: skip
+            return best_tried(sim, state, result)
+
+        return move
 
     def _lock_step(self, index: int, seed: HostSeed, step: int, learns: bool) -> HostSeed:
         if learns:

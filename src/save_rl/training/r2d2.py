@@ -29,6 +29,7 @@ from save_rl.learning.r2d2 import to_rescaled
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.sequence_replay import Drawn, Packed, SequenceReplay, pack
 from save_rl.learning.sequences import Shapes, Step, Writer, blank
+from save_rl.players import Move, Player, RootValues, make_move
 from save_rl.rescaling import unscale
 from save_rl.search.rules import Space
 from save_rl.training.counters import (
@@ -46,7 +47,7 @@ from save_rl.training.learner import Learner
 from save_rl.training.recurrent_network import Networks, Recall, to_batch
 from save_rl.training.settings import TrainSettings
 from save_rl.training.stage import ACT, LEARN, RESET, Stage
-from save_rl.types import Simulator
+from save_rl.types import Simulator, State
 
 SPACES = {"transformed": Space.TRANSFORMED, "mixed": Space.MIXED, "raw": Space.PLAIN}
 
@@ -398,6 +399,25 @@ class Program(Stage):
     def params(self, state: tuple[SequenceSeed]) -> list[Any]:
         """Return the parameters of the network."""
         return [state[0].learner.params]
+
+    def player(self, params: Sequence[Any], sim: Simulator, budget: int) -> Player:
+        """Return a player of a simulator that acts as in tests, and needs a test lane.
+
+        It must see every state of an episode, from the first on.
+        """
+        search, recall = self.test_search(budget), self.evaluator(params[0], 1, budget)
+
+        def move(state: State, rng: np.random.Generator) -> Move:
+            result, action = self.decide_at(state, search, recall, rng)
+            prior, explored = unscale(recall.root_q[0].astype(np.float64)), result.explored[0]
+            values = RootValues(
+                np.asarray(prior), self.points(result.q_values[0]), explored.copy(), action
+            )
+            after = make_move(sim, state, action, f"Q {values.searched[action]:.1f}")
+            recall.go_on(np.array([after.over]))
+            return after._replace(values=values)
+
+        return move
 
 
 def shows_frames(layout: Layout) -> bool:

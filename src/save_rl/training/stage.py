@@ -20,10 +20,10 @@ from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import Evaluate, LaneSearch
 from save_rl.training.host_acting import act_all
 from save_rl.training.settings import TrainSettings
+from save_rl.training.trainer import MAX_TEST_STEPS
 from save_rl.types import SearchResult, Simulator, State
 
 ACT, TEST, RESET, LEARN = 1, 2, 3, 4  # streams of random numbers
-MAX_TEST_STEPS = 1000  # of an episode, for environments without `max_steps`
 
 
 class Memory(Protocol):
@@ -45,6 +45,7 @@ class Stage(ABC):
     """
 
     space = Space.PLAIN  # units in which searches average
+    test_batch: int | None = None  # test lanes take episodes until all are played
 
     def __init__(
         self,

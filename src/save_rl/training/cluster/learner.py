@@ -24,11 +24,12 @@ from save_rl.training import checkpoint, loop
 from save_rl.training.cluster import crew
 from save_rl.training.cluster.actor import peak_megabytes
 from save_rl.training.cluster.here import end_cluster
-from save_rl.training.cluster.program import AnyProgram, SequenceProgram, cluster_program
+from save_rl.training.cluster.program import AnyProgram, cluster_program
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.counters import Counters
 from save_rl.training.devices import compiler_options
 from save_rl.training.interrupt import StopOnSignal
+from save_rl.training.programs import environments
 from save_rl.training.progress import Progress
 from save_rl.training.run_directory import settings_from_json
 from save_rl.training.settings import TrainSettings
@@ -162,7 +163,7 @@ class Learner:
     def _make(
         self, restarts: int, settings: TrainSettings, target: Any, **options: Any
     ) -> AnyProgram:
-        envs, _ = loop.environments(settings)
+        envs, _ = environments(settings)
         program = cluster_program(
             settings, envs, self._cluster, [], workers=options["workers"],
             test_lanes=options["test_lanes"], warn=self._said.append,
@@ -234,7 +235,7 @@ class _Watch:
             "actors_alive": program.crew.alive,
             "actors": len(places),
             "steps_per_second": round(speed, 1),
-            "replay_ratio": round(self._ratio(int(steps_since), int(updates_since)), 3),
+            "replay_ratio": round(program.replay_ratio(int(steps_since), int(updates_since)), 3),
             "parameter_age": round(float(np.mean(ages)), 2) if ages else 0.0,
             "answers_owed": len(owed),
             "answers_waiting": len(ready),
@@ -245,14 +246,6 @@ class _Watch:
             "stored_megabytes": round(program.crew.stored_bytes() / 1e6, 2),
             "store_megabytes": self._store,
         }
-
-    def _ratio(self, steps: int, updates: int) -> float:
-        """Return how often a transition (R2D2: a sequence) was sampled since learning began."""
-        program = self._program
-        if isinstance(program, SequenceProgram):
-            counts, least = program.replayed(), program.r2d2.replay.minimum
-            return counts["sampled"] / max(counts["inserted"] - least, 1)
-        return updates * program.settings.batch / max(steps, 1)
 
 
 def tree_bytes(shapes: Any) -> int:

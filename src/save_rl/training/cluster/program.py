@@ -120,6 +120,10 @@ class Program(_Rounds, host.Program):
             for x in jax.tree.leaves(self.template()[0].replay.data)
         )
 
+    def replay_ratio(self, steps: int, updates: int) -> float:
+        """Return how often a transition was sampled; steps, updates: since learning began."""
+        return updates * self.settings.batch / max(steps, 1)
+
     def restore(self, state: tuple[host.HostSeed, ...]) -> tuple[host.HostSeed, ...]:
         """Return the state of a checkpoint; the actors begin new episodes."""
         (seed,) = state
@@ -150,9 +154,10 @@ class SequenceProgram(_Rounds, r2d2.Program):
         """Return the most bytes that an actor sends per step of a lane: a packed sequence."""
         return self._replay.typical_bytes
 
-    def replayed(self) -> dict[str, int]:
-        """Return the counters of the replay."""
-        return self._replay.counters()
+    def replay_ratio(self, steps: int, updates: int) -> float:
+        """Return how often a sequence was sampled since learning began."""
+        counts, least = self._replay.counters(), self.r2d2.replay.minimum
+        return counts["sampled"] / max(counts["inserted"] - least, 1)
 
     def snapshot(self, state: tuple[r2d2.SequenceSeed]) -> tuple[r2d2.SequenceSeed]:
         return (state[0]._replace(replay=self._replay.state()),)

@@ -34,6 +34,7 @@ from save_rl.training.cluster.here import (
 )
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.interrupt import StopOnSignal
+from save_rl.training.programs import environments
 from save_rl.training.progress import Progress
 from save_rl.training.run_directory import RunDirectory, settings_from_json, versions
 from save_rl.training.settings import TrainSettings, named_options
@@ -131,7 +132,7 @@ def _check(
     plain = bool(host) and port.isdigit() and "/" not in address
     require(address == "auto" or plain, "--cluster", repr(address), _ADDRESS)
     jax.config.update("jax_platforms", "cpu")  # devices are for the learner
-    if not loop.environments(settings)[1]:
+    if not environments(settings)[1]:
         raise InputError(
             f"--cluster: '{settings.env}' is written in JAX and trains on one device; leave "
             "--cluster out."

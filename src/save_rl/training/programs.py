@@ -1,0 +1,91 @@
+"""The program that trains the settings of a run, chosen by its environment and its agent."""
+
+from typing import Any
+
+from save_rl.agents import AGENTS, Agent, get_agent
+from save_rl.envs import make_all, runs_on_host
+from save_rl.envs.pool import Source
+from save_rl.envs.worker import Layout
+from save_rl.errors import InputError, require
+from save_rl.processes import usable_cores
+from save_rl.training import device, host, r2d2
+from save_rl.training.devices import compiler_options
+from save_rl.training.progress import warn
+from save_rl.training.settings import TrainSettings, require_memory
+from save_rl.training.trainer import Trainer
+from save_rl.types import Simulator
+
+
+def make_program(
+    settings: TrainSettings,
+    target: Any,
+    *,
+    workers: int = -1,
+    step_timeout: float = 0.0,
+    test_lanes: int = 0,
+    train: bool = True,
+    plays: Agent | None = None,
+) -> Trainer:
+    """Return the program of a run: in JAX for a JAX environment, else over a pool of simulators.
+
+    target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes of simulators for
+    tests; without `train`, the only lanes. plays: see `Stage`.
+    """
+    require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
+    require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
+    envs, on_host = environments(settings, plays)
+    if train:
+        require_memory(settings, envs[0], on_host)
+    if not on_host:
+        if plays is not None:
+            raise InputError(
+                f"--agent: '{plays.name}' searches over a run's network only on Python "
+                f"simulators, and '{settings.env}' is written in JAX."
+            )
+        return device.Program(settings, envs, compiler_options(target))
+    count = usable_cores() if workers < 0 else workers
+    if count == 1 and workers < 0:
+        count = 0
+    require(
+        step_timeout == 0 or count > 0, "--step-timeout", step_timeout,
+        "0 without worker processes: nobody could end a simulator that hangs",
+    )  # fmt: skip
+    sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
+    kind = r2d2.Program if get_agent(settings.agent).recurrent else host.Program
+    return kind(
+        settings, envs, sources, workers=min(count, settings.lanes), timeout=step_timeout,
+        test_lanes=test_lanes, train=train, warn=warn, options=compiler_options(target),
+        plays=plays,
+    )  # fmt: skip
+
+
+def environments(
+    settings: TrainSettings, plays: Agent | None = None
+) -> tuple[list[Simulator], bool]:
+    """Return an environment per seed, and whether they are Python simulators."""
+    envs = make_all(settings.env, settings.seeds, **settings.env_options)
+    on_host = runs_on_host(envs[0], settings.env)
+    _check_frames(settings, envs[0], on_host, plays)
+    return envs, on_host
+
+
+def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent | None) -> None:
+    """Refuse frames without a recurrent agent, and a recurrent agent without frames."""
+    agent = get_agent(settings.agent)
+    frames = on_host and r2d2.shows_frames(Layout.of(env))
+    if agent.recurrent and not frames:
+        raise InputError(
+            f"--agent: '{agent.name}' learns from frames, and '{settings.env}' shows none; it "
+            "needs atari/GAME, or a Python simulator with the same observations."
+        )
+    if frames and not agent.recurrent:
+        known = ", ".join(name for name, row in AGENTS.items() if row.recurrent)
+        raise InputError(
+            f"--agent: '{agent.name}' can't learn from the frames of '{settings.env}'; use one of "
+            f"{known}."
+        )
+    if agent.recurrent and plays is not None:
+        raise InputError(
+            f"--agent: '{plays.name}' can't search over a network with a memory, as "
+            f"'{agent.name}' has; leave --agent out."
+        )
