@@ -22,10 +22,10 @@ from save_rl.search.simulators import Evaluator, LaneSearch, Roots
 from save_rl.search.tree_lanes import slots_for, tree_pool
 from save_rl.training.host.acting import act_all
 from save_rl.training.settings import TrainSettings
+from save_rl.training.trainer import MAX_TEST_STEPS
 from save_rl.types import Simulator, State
 
 ACT, TEST, RESET, LEARN = 1, 2, 3, 4  # streams of random numbers
-MAX_TEST_STEPS = 1000  # of an episode, for environments without `max_steps`
 _FOR_ALL = ("threshold", "ucb", "softmax")  # kinds of final actions that look at every action
 
 
