@@ -1,6 +1,8 @@
 """Search over lanes of simulators: what a literal transcription of the paper finds, lane by lane,
 however the lanes are grouped and wherever they are simulated."""
 
+import os
+import signal
 import xml.etree.ElementTree as ET
 from contextlib import ExitStack
 
@@ -18,6 +20,7 @@ from save_rl.search.rules import TIE_TOLERANCE, Rule
 from save_rl.search.simulators import LaneSearch, Rows
 from save_rl.search.tree_lanes import tree_pool
 from save_rl.types import SearchResult
+from tests.envs.pool_simulators import have_ended
 from tests.search import mdps, reference
 from tests.search.table_simulators import Dice, Place, TableSimulator, luck, make, tables
 
@@ -333,6 +336,94 @@ def test_a_lane_whose_simulator_fails_is_left_out_and_the_others_go_on():
     check(result, 0, outcomes[0])
     assert failing.count("step") == calls + again.simulations.sum()
     assert again.simulations[1] == 0
+
+
+def steps_of_lanes(mdp, roots, seeds):
+    """The pairs of state and action that a search from each root asks its simulator for."""
+    found = []
+    for root, seed in zip(roots, seeds, strict=True):
+        simulator = TableSimulator(mdp)
+        searcher = LaneSearch(pool_at(simulator, [root], [1]), [0], BUDGET)
+        searcher.run(evaluator(mdp, Rule.SAVE), rule=Rule.SAVE, seeds=seed[None], **CONSTANTS)
+        found.append([(call[1], call[3]) for call in simulator.calls if call[0] == "step"])
+    return found
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_simulator_that_fails_late_in_a_search_costs_its_lane_alone(workers):
+    mdp, roots, seeds = tables(0), EPISODES[:8], np.arange(8, dtype=np.uint32)
+    steps = steps_of_lanes(mdp, roots, seeds)
+    # What some lanes do, and none of them at first.
+    pairs = {pair for own in steps for pair in own} - {pair for own in steps for pair in own[:4]}
+    pair = max(pairs, key=lambda pair: (sum(pair in own for own in steps) in (2, 3), pair))
+    expected = np.array([pair in own for own in steps])
+    assert 1 < expected.sum() < 4
+    options = {"fails": [pair]}
+    source = Source("tests.search.table_simulators:make", 0, options)
+    said = []
+    with tree_pool(
+        [make(**options)], [3, 5], workers=workers, sources=[source], warn=said.append
+    ) as pool:
+        for group, (low, high) in enumerate(pool.groups):
+            pool.reset(group, np.arange(low, high), roots[low:high])
+        searcher = LaneSearch(pool, [0, 1], BUDGET)
+        result = searcher.run(evaluator(mdp, Rule.SAVE), rule=Rule.SAVE, seeds=seeds, **CONSTANTS)
+        np.testing.assert_array_equal(pool.lost, expected)
+        assert pool.faults[0] == expected.sum()
+        assert all("ValueError" in text for text in said)
+        for lane, own in enumerate(steps):
+            if expected[lane]:
+                check_untouched(result, lane)
+                assert searcher.simulations[lane] == own.index(pair) + 1
+            else:
+                check(result, lane, equations(mdp, roots[lane], Rule.SAVE, BUDGET, seeds[lane]))
+                assert searcher.simulations[lane] == len(own)
+
+
+class Deadly(ByLane):
+    """Ends a worker process when it is asked about the n-th nodes of a group."""
+
+    def __init__(self, pool, node, group):
+        super().__init__(Rule.SAVE)
+        self._worker, self._when = pool._workers[0].process, (group, node)
+
+    def ask(self, question):
+        if (question.group, question.node) == self._when:
+            os.kill(self._worker.pid, signal.SIGKILL)
+            assert have_ended([self._worker.pid])
+        return super().ask(question)
+
+
+@pytest.mark.parametrize("moment", [(0, 0), (1, 1), (0, 5), (1, BUDGET)], ids=str)
+def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(moment):
+    """Trees and states of the others go on; the next search has all lanes again."""
+    group, node = moment
+    sources = [Source("tests.search.table_simulators:make", seed, {}) for seed in (0, 1)]
+    seeds, said = np.arange(10, dtype=np.uint32), []
+    with tree_pool([make(0), make(1)], SIZES, workers=2, sources=sources, warn=said.append) as pool:
+        begin(pool, [0, 1])
+        searcher = LaneSearch(pool, [0, 1], BUDGET)
+        options = {"rule": Rule.SAVE, "seeds": seeds, **CONSTANTS}
+        result = searcher.run(Deadly(pool, node, group), **options)
+        mine = [0, 1, 4, 5, 6]  # of the first worker, all of them of the first simulator
+        assert np.flatnonzero(pool.lost).tolist() == mine
+        assert pool.faults.tolist() == [1, 0]
+        assert len(said) == 1
+        outcomes = [
+            equations(tables(int(owner)), int(root), Rule.SAVE, BUDGET, seed)
+            for owner, root, seed in zip(OWNERS, EPISODES, seeds, strict=True)
+        ]
+        for lane, outcome in enumerate(outcomes):
+            if lane in mine:
+                check_untouched(result, lane)
+            else:
+                check(result, lane, outcome)
+                assert searcher.simulations[lane] == outcome.simulator_calls
+        begin(pool, [0, 1])
+        result = searcher.run(ByLane(Rule.SAVE), **options)
+        assert not pool.lost.any()
+        for lane, outcome in enumerate(outcomes):
+            check(result, lane, outcome)
 
 
 def test_a_search_samples_with_other_numbers_each_time_and_real_steps_do_not():
