@@ -190,9 +190,7 @@ class Arrays:
     of the further fields `extra`.
     """
 
-    def __init__(
-        self, layout: Layout, lanes: int, memory: Any = None, extra: Sequence[Field] = ()
-    ):
+    def __init__(self, layout: Layout, lanes: int, memory: Any = None, extra: Sequence[Field] = ()):
         fields = [
             ("node", "<i4", ()), ("action", "<i4", ()), ("seed", "<u8", ()), ("wanted", "<i4", ()),
             ("level", "<i4", ()), ("kind", "<i8", ()), ("reward", "<f8", ()),

@@ -117,7 +117,7 @@ def draw(
     slots = []
     for rng, added in zip(random, replay.added.tolist(), strict=True):
         age = rng.integers(max(min(added, capacity), 1), size=shape)
-        slots.append((added - 1 - age) % capacity)
+        slots.append(((added - 1 - age) % capacity).astype(np.int32))
     return np.stack(slots)
 
 

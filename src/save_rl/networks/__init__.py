@@ -88,3 +88,10 @@ def trim(*observations: Any, gpu: bool = False) -> list[Any]:
 def cut(observation: Any, size: int) -> Any:
     """Return observations `[..., shape]`; graphs without the padding after `size` nodes."""
     return graph.cut(observation, size) if is_graph(observation) else observation
+
+
+def padded_sizes(observation: Any, gpu: bool = False) -> list[int]:
+    """Return the sizes to which `trim` cuts observations like this one; [0] if it cuts none."""
+    if not is_graph(observation):
+        return [0]
+    return graph.buckets(observation["node_mask"].shape[-1], gpu)

@@ -247,9 +247,7 @@ def select(trees, lane, simulation, rule, space, c, seed):
 
 
 @njit
-def expand(
-    trees, lane, simulation, parent, slot, reward, terminal, prior, choice, valid, more
-):
+def expand(trees, lane, simulation, parent, slot, reward, terminal, prior, choice, valid, more):
     """Add the node that simulation `simulation` reached.
 
     prior: `[W]` of the new state; ignored if terminal, as are choice, valid and more.

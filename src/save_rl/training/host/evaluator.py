@@ -14,10 +14,11 @@ import numpy as np
 
 from save_rl.agents import Agent
 from save_rl.envs.worker import Arrays, Layout
-from save_rl.networks import trim
+from save_rl.networks import cut, padded_sizes, trim
 from save_rl.search.rules import TIE_TOLERANCE
 from save_rl.search.simulators import Question, Rows
 from save_rl.training.acting import judge
+from save_rl.training.host.ahead import Ahead
 from save_rl.training.host.updates import Updates
 from save_rl.training.learner import Learning
 from save_rl.types import Array
@@ -28,15 +29,18 @@ _SMALLEST_BATCH = 8
 class Network:
     """The compiled functions of an agent's network; `NetworkEvaluator` uses them.
 
-    slots: per node. whole: evaluate whole groups and choose the slots on the device.
+    slots: per node. batch: lanes per seed of the largest group of training lanes. whole: evaluate
+    whole groups and choose the slots on the device. ahead: programs that were compiled before.
     """
 
     def __init__(
-        self, agent: Agent, learning: Learning, layout: Layout, slots: int, options: dict[str, str]
-    ):
-        self.whole = bool(options)
+        self, agent: Agent, learning: Learning, layout: Layout, slots: int, batch: int,
+        options: dict[str, str], ahead: Ahead | None = None,
+    ):  # fmt: skip
+        self.whole, self.batch, self.ahead = bool(options), batch, ahead
         self.listed = self.whole and slots < layout.num_actions
-        self.slots, self._actions = slots, layout.num_actions if layout.masked else 0
+        self.slots, self._layout = slots, layout
+        self._actions = layout.num_actions if layout.masked else 0
         self._structure = jax.tree.structure(
             jax.eval_shape(learning.initial, jax.random.PRNGKey(0)).params
         )
@@ -50,18 +54,47 @@ class Network:
             prior, value = rows(leaves, observation, packed)
             return best_slots(prior, value, start, slots), prior
 
-        self.rows = jax.jit(jax.vmap(rows), compiler_options=options or None)
         of_seeds = jax.vmap(lists, (0, 0, 0, None))
-        self.lists = jax.jit(lambda *given: of_seeds(*given)[0], compiler_options=options or None)
-        self.lists_of_roots = jax.jit(of_seeds, compiler_options=options or None)
+        self._programs = {
+            "rows": jax.vmap(rows),
+            "lists": lambda *given: of_seeds(*given)[0],
+            "roots": of_seeds,
+        }
+        self._programs = {
+            name: jax.jit(program, compiler_options=options or None)
+            for name, program in self._programs.items()
+        }
+
+    def run(self, name: str, leaves: list[Any], observation: Any, *given: Any) -> Any:
+        """Run a program on observations `[seeds, n, ...]`."""
+        shown = tuple(x.shape for x in jax.tree.leaves(observation))
+        ready = self.ahead.get((name, shown)) if self.ahead is not None else None
+        return (ready or self._programs[name])(leaves, observation, *given)
+
+    def compile_ahead(self, leaves: list[Any]) -> None:
+        """Compile the programs of training lanes, for graphs of any size; smaller ones first."""
+        ahead, layout = self.ahead, self._layout
+        if ahead is None:
+            return
+        leaves = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves]
+        lanes = (leaves[0].shape[0], self.batch)
+        packed = jax.ShapeDtypeStruct((*lanes, -(-self._actions // 8)), np.uint8)
+        for size in padded_sizes(layout.example(), gpu=True):
+            seen = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct((*lanes, *x.shape), x.dtype),
+                cut(layout.example(), size),
+            )
+            shown = tuple(x.shape for x in jax.tree.leaves(seen))
+            if not self.listed:
+                ahead.add(("rows", shown), self._programs["rows"], leaves, seen, packed)
+                continue
+            start = jax.ShapeDtypeStruct((), np.int32)
+            for name in ("roots", "lists"):
+                ahead.add((name, shown), self._programs[name], leaves, seen, packed, start)
 
     def with_params(self, params: Any, beside: Updates | None = None) -> "NetworkEvaluator":
         """Return an evaluator with these parameters `[seeds, ...]`; beside: see there."""
         return NetworkEvaluator(self, jax.tree.leaves(params), beside)
-
-    def pack(self, mask: np.ndarray) -> np.ndarray:
-        """Return masks `[..., A]` as bits."""
-        return np.packbits(mask, -1)
 
 
 def unpack(packed: Any, actions: int) -> Any:
@@ -88,7 +121,7 @@ def best_slots(prior: Array, value: Array, start: Any, slots: int) -> Array:
 
 
 class Lists(NamedTuple):
-    """The evaluation of a whole group, from `best_slots`."""
+    """The evaluation of a whole group, from `best_slots`; it may have more rows than lanes."""
 
     low: int
     high: int
@@ -96,7 +129,9 @@ class Lists(NamedTuple):
     found: Any
 
     def write(self, arrays: Arrays) -> None:
-        found = np.asarray(self.found).reshape(self.high - self.low, -1)
+        found = np.asarray(self.found)
+        each = (self.high - self.low) // len(found)
+        found = np.ascontiguousarray(found[:, :each]).reshape(self.high - self.low, -1)
         mine, slots = slice(self.low, self.high), self.slots
         integers = found.view(np.int32)
         arrays["prior"][mine], arrays["choice"][mine] = found[:, :slots], integers[:, slots:-3]
@@ -107,15 +142,14 @@ class Lists(NamedTuple):
 class NetworkEvaluator:
     """Evaluates searches with the parameters of all seeds.
 
-    beside: updates to hand to the device, a piece after every evaluation. `rows` are the priors of
-    the last roots, per group, `[seeds, lanes, A]`.
+    beside: updates to hand to the device, a piece after every evaluation.
     """
 
     def __init__(self, network: Network, leaves: list[Any], beside: Updates | None):
         self._network, self._beside = network, beside
         self._leaves = [jnp.asarray(x) for x in leaves]
         self._seeds = len(self._leaves[0])
-        self._rows: dict[int, Any] = {}
+        self._rows: dict[int, tuple[Any, int]] = {}  # and the group's lanes per seed
 
     def ask(self, question: Question) -> Any:
         answer = self._ask(question)
@@ -127,30 +161,35 @@ class NetworkEvaluator:
         network, pool = self._network, question.pool
         low, high = pool.groups[question.group]
         everybody = np.arange(low, high).reshape(self._seeds, -1)
-        if network.whole or question.node == 0:
-            lanes = everybody
-        else:
+        each = everybody.shape[1]
+        if not network.whole and question.node > 0:
             lanes = _new_lanes(question.lanes, everybody)
+        elif network.whole and each < network.batch:  # as large as the other groups
+            lanes = np.pad(everybody, ((0, 0), (0, network.batch - each)), "edge")
+        else:
+            lanes = everybody
         (observation,) = trim(pool.observation(lanes), gpu=network.whole)
-        packed = network.pack(pool.arrays.mask[lanes])
+        packed = np.packbits(pool.arrays.mask[lanes], -1)
         if network.listed:
             given = (self._leaves, observation, packed, np.int32(question.start))
             if question.node == 0:
-                found, self._rows[question.group] = network.lists_of_roots(*given)
+                found, rows = network.run("roots", *given)
+                self._rows[question.group] = rows, each
             else:
-                found = network.lists(*given)
+                found = network.run("lists", *given)
             found.copy_to_host_async()
             return Lists(low, high, network.slots, found)
-        prior, value = network.rows(self._leaves, observation, packed)
+        prior, value = network.run("rows", self._leaves, observation, packed)
         for x in (prior, value):
             x.copy_to_host_async()
         if question.node == 0:
-            self._rows[question.group] = prior
+            self._rows[question.group] = prior, each
         return SeedRows(lanes, prior, value, question.start)
 
     def root_rows(self, groups: list[int]) -> Array:
         """Return the priors of the last roots of these groups, `[seeds, lanes, A]`."""
-        return jnp.concatenate([self._rows[group] for group in groups], 1)
+        parts = [self._rows[group] for group in groups]
+        return jnp.concatenate([rows[:, :lanes] for rows, lanes in parts], 1)
 
 
 class SeedRows(NamedTuple):

@@ -10,7 +10,7 @@ replaying the actions leads to the same state.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -40,6 +40,7 @@ from save_rl.training.counters import (
 )
 from save_rl.training.devices import concurrent
 from save_rl.training.host.actor import ACT, LEARN, RESET, Actor, Decision, hardest_level
+from save_rl.training.host.ahead import Ahead
 from save_rl.training.host.evaluator import Network
 from save_rl.training.host.updates import UpdatePrograms, Updates
 from save_rl.training.learner import Learner, Learning
@@ -101,9 +102,7 @@ class Collector:
         self._search = actor.searches(budget)
         self._targets = jax.jit(_searched_targets)
 
-    def step(
-        self, state: Any, evaluator: Any, step: int, running: np.ndarray
-    ) -> Experience:
+    def step(self, state: Any, evaluator: Any, step: int, running: np.ndarray) -> Experience:
         """Take a real step in the lanes of seeds that are `running`. Finished episodes stay at
         their end until `renew`.
 
@@ -204,12 +203,16 @@ class HostLearner:
 
     def __init__(
         self, learning: Learning, settings: TrainSettings, layout: Layout, graphs: bool,
-        options: dict[str, str],
+        options: dict[str, str], ahead: Ahead | None = None,
     ):  # fmt: skip
         self.learning, self.settings, self._layout = learning, settings, layout
         parts = math.gcd(settings.batch, _PARTS) if graphs and not options else 0
         masked = layout.num_actions if layout.masked else 0
-        self.programs = UpdatePrograms(learning, masked, options, parts)
+        self.programs = UpdatePrograms(learning, masked, options, parts, ahead)
+
+    def close(self) -> None:
+        """End the thread."""
+        self.programs.close()
 
     def initial(self) -> Learner:
         """Return untrained learners of all seeds."""
@@ -294,13 +297,20 @@ class HostTrainer:
         self.curriculum = self.actor.curriculum
         self.pool = self.actor.pool
         slots = self.pool.arrays["prior"].shape[1]
-        self.network = Network(plays, self.learning, layout, slots, options)
-        self.learner = HostLearner(self.learning, settings, layout, is_graph(seen), options)
+        batch = max((high - low for low, high in self.pool.groups), default=0) // len(simulators)
+        self._ahead = Ahead() if options and train else None
+        self.network = Network(plays, self.learning, layout, slots, batch, options, self._ahead)
+        self.learner = HostLearner(
+            self.learning, settings, layout, is_graph(seen), options, self._ahead
+        )
         self.collector = Collector(self.actor, self.agent, is_graph(seen))
         self._counted = np.zeros(len(simulators), np.int64)  # faults included in `restarts`
 
     def close(self) -> None:
-        """End the workers."""
+        """End threads and workers."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self.learner.close()
         self.actor.close()
 
     def begin(self) -> TrainState:
@@ -310,8 +320,13 @@ class HostTrainer:
             seeds[:] = rng.integers(2**31, size=lanes)
         state.episode_wanted[:] = self.wanted(state)[:, None]
         everywhere = np.ones(state.episode_seed.shape, np.bool_)
+        self._compile_ahead(state)
         self.actor.reset(everywhere, state.episode_seed, state.episode_wanted)
         return state
+
+    def _compile_ahead(self, state: TrainState) -> None:
+        self.network.compile_ahead(jax.tree.leaves(state.learner.params))
+        self.learner.programs.compile_ahead(state.learner, state.replay)
 
     def wanted(self, state: TrainState) -> np.ndarray:
         """Return the levels to request for new episodes, `[seeds]`."""
@@ -360,6 +375,7 @@ class HostTrainer:
 
     def restore(self, state: TrainState) -> TrainState:
         """Return the state of a checkpoint, ready to continue; replays its current episodes."""
+        self._compile_ahead(state)
         self.actor.play_again(
             state.episode_seed, state.episode_wanted, state.episode_step, state.history
         )

@@ -3,9 +3,11 @@
 A lock-step's updates use the replay from before it, and its searches the parameters from before
 these updates, so both can run at the same time. `Updates` is that overlap: the search calls `go_on`
 after every batch that it hands to the device, which hands over the next piece of the updates, and
-`finish` hands over the rest. None of them waits for the device.
+`finish` hands over the rest. On a GPU a thread hands them over, because that takes as long as the
+updates themselves: hundreds of small kernels.
 """
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -15,10 +17,11 @@ import numpy as np
 from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
-from save_rl.networks import cut, graph
+from save_rl.networks import cut, graph, padded_sizes
+from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.learner import Learner, Learning
 
-_PIECES = 16  # pieces of a lock-step's updates on a GPU
+_PIECES = 8  # pieces of a lock-step's updates on a GPU: each has its overhead
 
 
 class UpdatePrograms:
@@ -27,12 +30,16 @@ class UpdatePrograms:
     actions: with masks, their number; else 0. sorts: for graphs on a CPU, where a graph costs as
     much as the largest in its batch. Every batch is then sorted by size and split into this many
     parts, which the network evaluates one by one; their gradients add up to that of the batch.
+    ahead: programs that were compiled before.
     """
 
     def __init__(
-        self, learning: Learning, actions: int, options: dict[str, str], sorts: int = 0
-    ):
+        self, learning: Learning, actions: int, options: dict[str, str], sorts: int = 0,
+        ahead: Ahead | None = None,
+    ):  # fmt: skip
         self.learning, self.sorts, self.gpu = learning, sorts, bool(options)
+        self._ahead = ahead
+        self.thread = ThreadPoolExecutor(1, "updates") if options else None
         updates = learning.settings.updates_per_step
         pieces = min(updates, _PIECES) if options else 1
         while updates % pieces:
@@ -55,7 +62,7 @@ class UpdatePrograms:
 
             return jax.jit(all_seeds, static_argnums=static, **compiler)
 
-        self.update = of_seeds(self._update, 8, 2)
+        self._compiled_update = of_seeds(self._update, 8, 2)
         self.targets = of_seeds(self._targets, 4, 1)
         self.gradient = of_seeds(self._gradient, 6, 1)
         self.step = of_seeds(self._step, 3, 0)
@@ -64,6 +71,33 @@ class UpdatePrograms:
                 lambda new, old: jnp.where(_along(which, new), new, old), params, target
             )
         )
+
+    def close(self) -> None:
+        """End the thread."""
+        if self.thread is not None:
+            self.thread.shutdown()
+
+    def update(self, *given: Any) -> Any:
+        """Make the updates of a piece; the last two arguments are sizes of graphs."""
+        ready = self._ahead.get(("update", *given[-2:])) if self._ahead is not None else None
+        return ready(*given[:-2]) if ready else self._compiled_update(*given)
+
+    def compile_ahead(self, learner: Learner, replay: HostReplay) -> None:
+        """Compile the updates for graphs of any size; smaller ones first."""
+        if self._ahead is None:
+            return
+        settings = self.learning.settings
+        seeds, count = len(settings.seeds), settings.updates_per_step // self.pieces
+        batches = (seeds, count, settings.batch)
+        given = (
+            shapes(jax.tree.leaves((learner.params, learner.optimiser))),
+            shapes(jax.tree.leaves(learner.target)),
+            shapes(replay.data),
+            *(jax.ShapeDtypeStruct(batches, kind) for kind in (np.int32, np.float32, np.bool_)),
+            *(jax.ShapeDtypeStruct((seeds,), kind) for kind in (np.float32, np.bool_)),
+        )
+        for size in padded_sizes(replay.data.observation, gpu=True):
+            self._ahead.add(("update", size, size), self._compiled_update, *given, size, size)
 
     def _batches(self, data: Transition, slots: Any, now: int, after: int) -> Transition:
         """Return transitions with masks as truth values, and graphs of these sizes."""
@@ -145,17 +179,25 @@ class Updates:
         self._leaves = jax.tree.leaves((learner.params, learner.optimiser))
         self._turn = 0 if active.any() else programs.pieces
         self._losses: list[Any] = []  # sums of both terms `[seeds, 2]`, per piece
+        self._handed: list[Future[None]] = []
 
     def go_on(self) -> None:
         """Hand over the next piece, if one is left."""
-        programs = self._programs
-        if self._turn == programs.pieces:
+        thread = self._programs.thread
+        if self._turn == self._programs.pieces:
             return
-        size = self._slots.shape[1] // programs.pieces
+        size = self._slots.shape[1] // self._programs.pieces
         slots = self._slots[:, self._turn * size : (self._turn + 1) * size]
         self._turn += 1
+        if thread is None:
+            self._hand_over(slots)
+        else:
+            self._handed.append(thread.submit(self._hand_over, slots))
+
+    def _hand_over(self, slots: np.ndarray) -> None:
+        programs = self._programs
         if programs.sorts:
-            for number in range(size):
+            for number in range(slots.shape[1]):
                 self._sorted(slots[:, number])
             return
         returns, finished = host_replay.outcomes(self._replay, slots)
@@ -185,12 +227,15 @@ class Updates:
         for which in np.split(order, programs.sorts, 1):
             part = slots[rows, which]
             now, after = self._sizes(part)
-            targets = programs.targets(
-                self._target, replay.data, part, returns[rows, which], after
-            )
+            targets = programs.targets(self._target, replay.data, part, returns[rows, which], after)
             found.append(
                 programs.gradient(
-                    self._leaves, replay.data, part, targets, weights[rows, which], self._episodes,
+                    self._leaves,
+                    replay.data,
+                    part,
+                    targets,
+                    weights[rows, which],
+                    self._episodes,
                     now,
                 )  # fmt: skip
             )
@@ -202,6 +247,8 @@ class Updates:
         the sums of losses."""
         while self._turn < self._programs.pieces:
             self.go_on()
+        for handed in self._handed:
+            handed.result()
         params, optimiser = jax.tree.unflatten(self._programs.structure, self._leaves)
         target = self._learner.target
         if self._active.any() and self._programs.learning.copies_target(step):

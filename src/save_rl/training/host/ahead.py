@@ -1,0 +1,48 @@
+"""Programs compiled ahead, in threads, while the first episodes are played.
+
+Compiling for a GPU takes many seconds per program, and a run with graphs needs one for every size
+of batch (`networks.graph.buckets`). All of them are known before training.
+"""
+
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+
+_THREADS = 4
+
+
+class Ahead:
+    """Compiled programs by name; the first that is added is compiled first."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, "compile")
+        self._programs: dict[Hashable, Future[Callable[..., Any]]] = {}
+        self._device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+
+    def add(self, name: Hashable, program: Any, *arguments: Any) -> None:
+        """Compile a jitted function for arguments of these shapes; static ones are values."""
+        if name not in self._programs:
+            self._programs[name] = self._threads.submit(self._compile, program, arguments)
+
+    def _compile(self, program: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        with jax.default_device(self._device):
+            return program.lower(*arguments).compile()
+
+    def get(self, name: Hashable) -> Callable[..., Any] | None:
+        """Return a compiled program, without its static arguments; None if it was not added.
+
+        Waits for it.
+        """
+        found = self._programs.get(name)
+        return found.result() if found is not None else None
+
+    def close(self) -> None:
+        """Compile nothing more."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+def shapes(tree: Any) -> Any:
+    """Return arrays as their shapes and dtypes."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
