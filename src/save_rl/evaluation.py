@@ -80,11 +80,12 @@ def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
 def _load_run(
     folder: Path, target: Any, lanes: int, workers: int, step_timeout: float = 0.0,
     plays: Agent | None = None, options: dict[str, Any] | None = None, trust: bool = False,
+    budgets: Sequence[int] = (),
 ) -> tuple[Trainer, Any]:  # fmt: skip
     """Return the program of a run and its parameters by seed: the best ones if they were kept.
 
     plays: the agent to test with them; default the run's own. options: of the environment, if they
-    differ from the run's own. trust: see `evaluate`.
+    differ from the run's own. trust: see `evaluate`. budgets: of the tests.
     """
     settings = settings_of_run(folder, "DIR", trust)
     # Tests need no replay, so a run can be tested on a machine without memory for it.
@@ -100,7 +101,7 @@ def _load_run(
         )
     program = make_program(
         settings, target, workers=workers, step_timeout=step_timeout, test_lanes=lanes,
-        train=False, plays=plays,
+        train=False, plays=plays, budgets=budgets,
     )  # fmt: skip
     try:
         run_id = read_config(folder, "DIR").run_id
@@ -214,7 +215,7 @@ def evaluate(
             if max(budgets) >= _LARGE_BUDGET:
                 lanes = min(lanes, _LARGE_BUDGET_LANES)
             program, params = _load_run(
-                Path(run), chosen, lanes, workers, step_timeout, plays, options, trust
+                Path(run), chosen, lanes, workers, step_timeout, plays, options, trust, budgets
             )
             with closing(program):
                 results = evaluate_program(program, params, budgets, episodes, level)
@@ -255,7 +256,7 @@ def evaluate_levels(
     """
     chosen, lanes = select_device(device), min(episodes, _HOST_LANES)
     with jax.default_device(chosen):
-        program, params = _load_run(Path(run), chosen, lanes, workers)
+        program, params = _load_run(Path(run), chosen, lanes, workers, budgets=budgets)
         with closing(program):
             for level in levels:
                 results = evaluate_program(program, params, budgets, episodes, level)

@@ -1,4 +1,4 @@
-"""Training time on simulators by part: waiting for them, the network, learning, the rest.
+"""Training time on simulators by part and thread: simulators, network, learning, the rest.
 
 Also the time of the graph network alone, at the sizes of Construction.
 """
@@ -14,11 +14,15 @@ import numpy as np
 from save_rl.agents import get_agent
 from save_rl.bench import median_seconds
 from save_rl.bench.clocks import Clocks
+from save_rl.envs import ENVIRONMENTS
 from save_rl.envs.construction.graph import ACTIONS_PER_EDGE, AVAILABLE, feature_count
+from save_rl.envs.pool import Pool
 from save_rl.learning.replay import Transition
 from save_rl.networks.graph import GraphNetwork
 from save_rl.processes import usable_cores
 from save_rl.training.devices import compiler_options, concurrent
+from save_rl.training.host import evaluator, trainer, updates
+from save_rl.training.host.actor import Actor
 from save_rl.training.learner import Learning
 from save_rl.training.programs import make_program
 from save_rl.training.settings import TrainSettings
@@ -90,21 +94,28 @@ def bench_graph(
 
 
 def bench_host_train(
-    env: str, device: Any, lanes: int, workers: int, seconds: float
-) -> dict[str, Any]:
-    """Train SAVE and Q-learning for this many seconds each, after everything is compiled."""
+    env: str, device: Any, lanes: int, workers: int, seconds: float,
+    seeds: tuple[int, ...] = (1,), agents: tuple[str, ...] = ("save", "q-learning"),
+) -> dict[str, Any]:  # fmt: skip
+    """Train agents for this many seconds each, after everything is compiled.
+
+    seeds: numbers of seeds to train together, a case each.
+    """
     cases = []
-    for agent in ("save", "q-learning"):
-        settings = TrainSettings(env=env, agent=agent, lanes=lanes, chunk=1)
-        settings.check()
-        with closing(make_program(settings, device, workers=workers)) as program:
-            cases.append(_case(program, settings, seconds))
+    for agent in agents:
+        for count in seeds:
+            settings = TrainSettings(
+                env=env, agent=agent, seeds=tuple(range(count)), lanes=lanes, chunk=1
+            )
+            settings.check()
+            cases.append(_case(settings, device, workers, seconds))
+    graphs = _graph_reports(device) if env in ENVIRONMENTS else {}
     return {
         "device": device.device_kind,
         "env": env,
         "cores": usable_cores(),
         "cases": cases,
-        **_graph_reports(device),
+        **graphs,
     }
 
 
@@ -118,44 +129,72 @@ def _graph_reports(device: Any) -> dict[str, Any]:
     }
 
 
-def _case(program: Any, settings: TrainSettings, seconds: float) -> dict[str, Any]:
-    clocks = Clocks()
-    clocks.watch("simulators", program.pool, "receive")
-    clocks.watch("network", program.network, "ask")
-    for search in program.searches:
-        clocks.watch("network", search, "answer")
-    clocks.watch("learning", program.updates, "begin", "go_on", "finish")
-    state, step = program.begin(), 0
+def _watch(clocks: Clocks) -> None:
+    """Time the parts of a lock-step."""
+    clocks.watch("send to simulators", Pool, "send")
+    clocks.watch("wait for simulators", Pool, "receive")
+    clocks.watch("hand to network", evaluator.NetworkEvaluator, "_ask")
+    clocks.watch("wait for network", evaluator.Lists, "write")
+    clocks.watch("wait for network", evaluator.SeedRows, "write")
+    clocks.watch("hand over updates", updates.Updates, "_hand_over")
+    clocks.watch("wait for updates", updates.Updates, "finish")
+    clocks.watch("sample", trainer.HostLearner, "updates")
+    clocks.watch("replay", trainer.HostLearner, "record")
+    clocks.watch("search and act", Actor, "decide")
+    clocks.watch("transitions", trainer.Collector, "step")
 
-    def advance() -> None:
-        nonlocal state, step
-        state = program.advance(state, step)
-        step += 1
 
-    while step < settings.min_replay // settings.lanes + _WARM_UP:
-        advance()
-    before, made, counted = dict(clocks.seconds), program.counters(state), 0
-    started = time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        advance()
-        counted += 1
-    jax.block_until_ready(jax.tree.leaves(program.params(state)))
-    total = time.perf_counter() - started
-    done = program.counters(state)
-    shares = {name: (spent - before[name]) / total for name, spent in clocks.seconds.items()}
-    shares["rest"] = 1 - sum(shares.values())
+def _case(settings: TrainSettings, device: Any, workers: int, seconds: float) -> dict[str, Any]:
+    seeds = len(settings.seeds)
+    running, step, began = np.ones(seeds, np.bool_), 0, time.perf_counter()
+    with (
+        closing(make_program(settings, device, workers=workers)) as program,
+        Clocks() as clocks,
+    ):
+        assert isinstance(program, trainer.HostTrainer)
+        _watch(clocks)
+        state = program.begin()
+
+        def finish() -> None:
+            jax.block_until_ready(jax.tree.leaves(program.params(state)))
+
+        learned = 0.0  # seconds until the first update
+        while step < settings.min_replay // settings.lanes + _WARM_UP:
+            state, step = program.advance(state, step, running), step + 1
+            if not learned and state.updates.any():
+                finish()
+                learned = time.perf_counter() - began
+        finish()
+        clocks.seconds.clear()
+        made, counted, longest = program.counters(state), 0, 0.0
+        started = last = time.perf_counter()
+        while last - started < seconds:
+            state, step = program.advance(state, step, running), step + 1
+            counted, longest = counted + 1, max(longest, time.perf_counter() - last)
+            last = time.perf_counter()
+        finish()
+        total = time.perf_counter() - started
+        done = program.counters(state)
+        spent = dict(clocks.seconds)
+        used = program.pool.workers
 
     def rate(name: str) -> float:
-        return round(float((getattr(done, name) - getattr(made, name))[0]) / total, 1)
+        return round(float((getattr(done, name) - getattr(made, name)).sum()) / total, 1)
 
+    parts = {f"{thread}: {name}": value / total for (thread, name), value in spent.items()}
+    mine = sum(value for (thread, _), value in spent.items() if thread == "main") / total
+    shares = {**dict(sorted(parts.items())), "main: rest": 1 - mine}
     return {
         "agent": settings.agent,
+        "seeds": seeds,
         "lanes": settings.lanes,
-        "workers": program.pool.workers,
+        "workers": used,
         "env_steps_per_second": rate("env_steps"),
         "simulations_per_second": rate("simulator_steps"),
         "updates_per_second": rate("updates"),
-        "episode_length": round(float(done.length[0]), 1),
+        "episode_length": round(float(done.length.mean()), 1),
         "milliseconds_per_lock_step": round(total / counted * 1e3, 1),
+        "longest_lock_step_milliseconds": round(longest * 1e3, 1),
+        "seconds_to_first_update": round(learned, 1),
         "share": {name: round(value, 3) for name, value in shares.items()},
     }

@@ -38,12 +38,12 @@ class BenchTrain:
     device: str = "auto"
     """auto, cpu or gpu."""
     env: str | None = None
-    """tightrope, one of silhouette, connecting, covering, covering-hard, marble-run, or
-    atari/GAME; with --cluster any Python simulator, default covering; else tightrope."""
+    """tightrope, atari/GAME or any Python simulator, such as covering, gym/ID or
+    package.module:factory; the default is tightrope, with --cluster covering."""
     cluster: bool = False
     """Measure one and two actors on a Ray cluster that is started on this machine."""
     seeds: tuple[int, ...] = (1,)
-    """Numbers of seeds to train in parallel, on Tightrope."""
+    """Numbers of seeds to train together, a case each; 1 on Atari and with --cluster."""
     lanes: int = 64
     """Episodes played in parallel, except on Tightrope; with --cluster, per actor."""
     workers: int = -1
@@ -60,7 +60,7 @@ class BenchTrain:
 
         env = self.env or ("covering" if self.cluster else "tightrope")
         atari = env.startswith(ATARI)
-        if env not in ENVIRONMENTS and not atari and not self.cluster:
+        if env not in ENVIRONMENTS and not any(mark in env for mark in ":/"):
             known = [*ENVIRONMENTS, f"{ATARI}GAME"]
             raise unknown_name("environment to measure", env, known, "--env")
         require(atari or not self.small, "--small", "true", f"left out without {ATARI}GAME")
@@ -87,7 +87,9 @@ class BenchTrain:
             else:
                 from save_rl.bench.construction import bench_host_train
 
-                report = bench_host_train(env, chosen, self.lanes, self.workers, self.seconds)
+                report = bench_host_train(
+                    env, chosen, self.lanes, self.workers, self.seconds, self.seeds
+                )
         print_bench(report, self.json)
 
 

@@ -1,9 +1,9 @@
 """A ring buffer of the transitions of all seeds, for simulators on the host.
 
 It holds exactly the newest `capacity` transitions of each seed. The transitions are on the device
-that learns, so an update needs only their slots; what decides which slots to use is in NumPy. Q_MCTS
-and masks have one entry per action of the simulator; for an action that a state does not allow,
-Q_MCTS is -inf and the mask false. Masks are packed bits.
+that learns, so an update needs only their slots; what decides which slots to use is in NumPy.
+Q_MCTS and masks have one entry per action of the simulator; for an action that a state does not
+allow, Q_MCTS is -inf and the mask false. Masks are packed bits.
 """
 
 from functools import partial
@@ -36,11 +36,23 @@ class HostReplay(NamedTuple):
 
 def empty(example: Transition, capacity: int) -> HostReplay:
     """Allocate room for `capacity` transitions like those of `example` `[seeds, lanes, ...]`."""
-    seeds = len(example.action)
-    data = jax.tree.map(lambda x: jnp.zeros((seeds, capacity, *x.shape[2:]), x.dtype), example)
+    return nothing(len(example.action), capacity)._replace(data=empty_data(example, capacity))
+
+
+def empty_data(example: Transition, capacity: int) -> Transition:
+    """Allocate the transitions alone."""
+
+    def room(x: Any) -> Any:
+        return jnp.zeros((len(x), capacity, *x.shape[2:]), x.dtype)
+
+    return jax.tree.map(room, example)
+
+
+def nothing(seeds: int, capacity: int) -> Any:
+    """Return an empty replay without room for transitions."""
     shape = (seeds, capacity)
     return HostReplay(
-        data,
+        None,  # pyright: ignore[reportArgumentType]
         np.zeros((*shape, 2), np.int32),
         np.full(shape, -1, np.int32),
         np.zeros(shape, np.float32),
@@ -74,7 +86,8 @@ def add(
 
     sizes: `[seeds, lanes, 2]`, see `HostReplay`. moved: `[seeds, lanes]`, true for lanes that
     stepped; the episodes of the others are abandoned. over: the episode ends with this transition.
-    track: update returns. first: index of the first of these lanes, if the replay serves others too.
+    track: update returns. first: index of the first of these lanes, if the replay serves others,
+    too.
     """
     seeds, capacity = replay.lane.shape
     count = moved.cumsum(1)

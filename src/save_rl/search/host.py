@@ -5,12 +5,12 @@ simulation adds at most one node, so simulation `k` creates node `k + 1`; 0 is t
 
 Only the prior has an entry per *slot*. A slot is an action: every action has one, or only those
 with the highest priors. A search with a budget tries at most that many actions at a node, and
-untried ones differ in nothing but their prior, so the best `budget + 1` are enough (`best_actions`).
-A prior of -inf marks slots that cannot be expanded: masked, or already tried (their prior moves to
-`edge_prior` of the child). The best untried action is the one with the highest prior. The first
-selection at a node finds its few best untried slots and caches them in `ranked` until they run out:
-a selection then scores the tried actions and two of these (all slots only where untried ones tie),
-and a leaf that is never revisited costs one copy.
+untried ones differ in nothing but their prior, so the best `budget + 1` are enough
+(`best_actions`). A prior of -inf marks slots that cannot be expanded: masked, or already tried
+(their prior moves to `edge_prior` of the child). The best untried action is the one with the
+highest prior. The first selection at a node finds its few best untried slots and caches them in
+`ranked` until they run out: a selection then scores the tried actions and two of these (all slots
+only where untried ones tie), and a leaf that is never revisited costs one copy.
 """
 
 from collections.abc import Callable

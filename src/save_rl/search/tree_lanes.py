@@ -15,7 +15,7 @@ from save_rl.envs.pool import Pool
 from save_rl.envs.worker import STEP, Arrays, Field, Lanes, Layout, Request
 from save_rl.search import host
 from save_rl.search.rules import Rule, Space
-from save_rl.types import Simulator
+from save_rl.types import Simulator, State
 
 SIMULATE, RESULT = 5, 6  # commands, after those of `envs.worker`
 
@@ -23,13 +23,15 @@ SIMULATE, RESULT = 5, 6  # commands, after those of `envs.worker`
 def fields(layout: Layout, slots: int) -> tuple[Field, ...]:
     """Return the arrays of a search with this many slots per node (see `search.host`).
 
-    searched: the lane takes part. ties: seeds its tie-breaking. prior, choice, valid, more: slots
-    of the state that the lane shows. q_values, visits, root: slots of the root after the search.
+    searched: the lane takes part. ties: seeds its tie-breaking. allowed: the mask as bits. prior,
+    choice, valid, more: slots of the state that the lane shows. q_values, visits, root: slots of
+    the root after the search.
     """
     chosen = slots if slots < layout.num_actions else 0
+    bits = -(-layout.num_actions // 8) if layout.masked else 0
     return (
         ("searched", "|b1", ()), ("ties", "<u4", ()),
-        ("prior", "<f4", (slots,)), ("choice", "<i4", (chosen,)),
+        ("allowed", "|u1", (bits,)), ("prior", "<f4", (slots,)), ("choice", "<i4", (chosen,)),
         ("valid", "<i4", ()), ("more", "<i4", ()),
         ("q_values", "<f4", (slots,)), ("visits", "<i4", (slots,)), ("root", "<i4", (chosen,)),
     )  # fmt: skip
@@ -87,6 +89,11 @@ class TreeLanes(Lanes):
         if request.rollout:
             self._fill_in(np.flatnonzero(arrays.action[low:high] >= 0) + low)
         return faults
+
+    def _show(self, lane: int, state: State, mask: bool = True) -> None:
+        super()._show(lane, state, mask)
+        if self._layout.masked and mask:
+            self._arrays["allowed"][lane] = np.packbits(self._arrays.mask[lane])
 
     def _begin(self, request: Request, low: int, high: int) -> None:
         arrays, wanted = self._arrays, (high - low, request.budget)

@@ -1,10 +1,12 @@
 """Devices for compiled programs, compiler options and the compilation cache."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from save_rl.errors import InputError, require
+from save_rl.errors import InputError, RunError, require
 
 # Compile whole loops of a GPU program to CUDA graphs; see benchmarks/README.md for the gain.
 _GPU_OPTIONS = {
@@ -44,3 +46,17 @@ def concurrent(options: dict[str, str]) -> dict[str, str]:
     The results stay the same (graph networks, 320 updates on an H200).
     """
     return {**options, **_CONCURRENT} if options else {}
+
+
+@contextmanager
+def enough_memory() -> Iterator[None]:
+    """Turn JAX's error of a device without memory into one sentence."""
+    try:
+        yield
+    except RuntimeError as error:  # jax.errors.JaxRuntimeError is one
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise RunError(
+            "the device is out of memory; use fewer --lanes, fewer seeds (--seed) or a smaller "
+            "--replay, or run nothing else on it."
+        ) from error

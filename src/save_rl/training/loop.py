@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from save_rl.errors import Interrupted, RunError
 from save_rl.report.plots import curve_figure
 from save_rl.training import checkpoint
 from save_rl.training.counters import Counters
-from save_rl.training.devices import select_device
+from save_rl.training.devices import enough_memory, select_device
 from save_rl.training.interrupt import StopOnSignal
 from save_rl.training.programs import make_program
 from save_rl.training.progress import Progress, warn
@@ -70,27 +71,39 @@ class _Run:
         self.saved_at = self.started
         self._saving = 0.0  # seconds that the last checkpoint took
         self._best: list[tuple[float, float]] = [(-1.0, 0.0)] * len(settings.seeds)
-        self._best_params: list[Any] = []
+        self._best_params: Any = None  # [seeds, ...]
+        self._failed: dict[int, str] = {}  # why seeds stopped, by index
 
     def restore(self) -> None:
         """Continue from the newest checkpoint, or from the start if there is none."""
         template, run_id = self.program.template(), self.folder.run_id
         found = checkpoint.load_newest(
             self.folder.checkpoints, template, self._warn, run_id=run_id,
-            needs={"metrics_bytes": checkpoint.is_count, "time_s": _is_time},
+            needs={
+                "metrics_bytes": checkpoint.is_count, "time_s": _is_time,
+                "failed": self._are_failures,
+            },
         )  # fmt: skip
         self.folder.cut_metrics(found.manifest["metrics_bytes"] if found else None)
         if found:
             self.state = self.program.restore(found.state)
             self.chunks = found.manifest["number"]
             self.before = found.manifest["time_s"]
+            self._failed = {int(i): why for i, why in found.manifest["failed"].items()}
         params = self.program.params(template)
         kept = checkpoint.load_newest(
             self.folder.best, params, self._warn, run_id=run_id, needs={"scores": self._are_scores}
         )
         if kept and kept.manifest["number"] <= self.chunks:
-            self._best_params = list(kept.state)
+            self._best_params = kept.state
             self._best = [(level, mean) for level, mean in kept.manifest["scores"]]
+
+    def _are_failures(self, value: Any) -> bool:
+        """Test whether a value of a manifest says why some seeds stopped."""
+        known = {str(i) for i in range(len(self.settings.seeds))}
+        return isinstance(value, dict) and value.keys() <= known and all(
+            isinstance(why, str) for why in value.values()
+        )  # fmt: skip
 
     def _are_scores(self, value: Any) -> bool:
         """Test whether a value of a manifest is a level and a mean return of every seed."""
@@ -106,15 +119,16 @@ class _Run:
         if self.program.curriculum != "adaptive":
             return
         params = self.program.params(self.state)
-        self._best_params = self._best_params or list(params)
+        if self._best_params is None:
+            self._best_params = jax.tree.map(np.array, params)
         better = False
         played = self.program.counters(self.state).stats.level_episodes
         for row in rows:
             i = self.settings.seeds.index(row["seed"])
             score = (row["level"], row["level_return"])
             if played[i] >= ENOUGH_EPISODES and score > self._best[i]:
-                self._best[i], self._best_params[i] = score, params[i]
-                better = True
+                self._best[i], better = score, True
+                jax.tree.map(partial(_copy_seed, i), self._best_params, params)
         if better:
             manifest = {"run_id": self.folder.run_id, "scores": self._best}
             checkpoint.save(self.folder.best, self.chunks, self._best_params, manifest)
@@ -125,6 +139,7 @@ class _Run:
             "run_id": self.folder.run_id,
             "metrics_bytes": self.folder.metrics.size(),
             "time_s": self.seconds(),
+            "failed": {str(i): why for i, why in self._failed.items()},
         }
         arrays = self.program.snapshot(self.state)
         checkpoint.save(self.folder.checkpoints, self.chunks, arrays, manifest)
@@ -140,12 +155,17 @@ class _Run:
     def seconds(self) -> float:
         return self.before + time.monotonic() - self.started
 
-    def finished(self) -> bool:
+    def running(self) -> np.ndarray:
+        """Return which seeds `[seeds]` go on."""
         done, s = self.program.counters(self.state), self.settings
         over = done.episodes >= s.episodes
-        if s.steps > 0:
-            over |= done.env_steps >= s.steps
-        return bool(over.all())
+        if s.steps > 0:  # seeds go on until all have made these steps
+            over |= bool(np.all(over | (done.env_steps >= s.steps)))
+        over[list(self._failed)] = True
+        return ~over
+
+    def finished(self) -> bool:
+        return not self.running().any()
 
     def progress(self) -> int:
         """Return the fewest episodes of any seed; steps instead, if they are limited."""
@@ -157,30 +177,37 @@ class _Run:
         return int(self.program.counters(self.state).simulator_steps.sum())
 
     def chunk(self) -> None:
-        """Run one chunk; raise RunError if a loss is not finite."""
+        """Run one chunk. A seed whose loss is not finite stops; raise RunError if it was the last
+        one."""
         step = self.chunks * self.settings.chunk
-        self.state = self.program.advance(self.state, step)
+        self.state = self.program.advance(self.state, step, self.running())
         self.chunks += 1
         stats = self.program.counters(self.state).stats
         for name, loss in (("loss_q", stats.loss_q), ("loss_a", stats.loss_a)):
-            bad = ~np.isfinite(loss)
-            if bad.any():
-                seed = self.settings.seeds[int(np.argmax(bad))]
-                inside = "r2d2.network." if self.program.agent.recurrent else ""
-                raise RunError(
-                    f"{name} is not finite (seed {seed}, lock-step {step}); stopped, the last good "
-                    f"checkpoint is in '{self.folder.checkpoints}'. A smaller "
-                    f"--{inside}learning-rate often helps."
-                )
+            for i in np.flatnonzero(~np.isfinite(loss)):
+                if i not in self._failed:
+                    self._fail(int(i), name, step)
 
-    def _test(self) -> np.ndarray | None:
-        """Return the returns of test episodes, `[seeds, episodes]`; None if there are no tests."""
-        s, program = self.settings, self.program
-        if s.test_episodes == 0:
-            return None
-        searches = program.agent.search is not None
-        budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
-        return program.play(program.params(self.state), s.test_episodes, budget, self.chunks)[0]
+    def _fail(self, index: int, name: str, step: int) -> None:
+        """Stop a seed whose loss is not finite."""
+        seed = self.settings.seeds[index]
+        inside = "r2d2.network." if self.program.agent.recurrent else ""
+        self._failed[index] = f"{name} is not finite (seed {seed}, lock-step {step})"
+        hint = f"A smaller --{inside}learning-rate often helps."
+        if len(self._failed) == len(self.settings.seeds):
+            raise RunError(
+                f"{self._failed[index]}; stopped, the last good checkpoint is in "
+                f"'{self.folder.checkpoints}'. {hint}"
+            )
+        self._warn(f"{self._failed[index]}; the other seeds go on. {hint}")
+
+    def require_success(self) -> None:
+        """Raise RunError if a seed has stopped before its end."""
+        if self._failed:
+            raise RunError(
+                f"{'; '.join(self._failed.values())}; the other seeds are finished, and everything "
+                f"is in '{self.folder.path}'."
+            )
 
     def log(self) -> list[dict[str, Any]]:
         """Write a line of metrics for every seed that made steps since its last one."""
@@ -188,7 +215,7 @@ class _Run:
         done = self.program.counters(self.state)
         stats, tests, agent = done.stats, self._test(), self.program.agent
         for i, seed in enumerate(s.seeds):
-            if stats.steps[i] == 0:
+            if stats.steps[i] == 0 or i in self._failed:
                 continue
             episodes, updates = int(stats.episodes[i]), max(int(stats.updates[i]), 1)
             so_far = float(done.episodes[i])
@@ -225,6 +252,10 @@ class _Run:
         self._keep_best(rows)
         self.state = self.program.forget_stats(self.state)
         return rows
+
+
+def _copy_seed(index: int, best: np.ndarray, new: Any) -> None:
+    best[index] = np.asarray(new[index])
 
 
 def _note(rows: list[dict[str, Any]], simulations_per_second: float) -> str:
@@ -318,7 +349,8 @@ def train(
                     run.save()
                     message = f"stopped; '{out}' is saved, continue with --resume."
                     raise Interrupted(message, stop.code)
-                run.chunk()
+                with enough_memory():
+                    run.chunk()
                 if seen.watch is not None:
                     run.figures = seen.watch(run.chunks, program.counters(run.state))
                 if is_log_point(run.chunks) or run.finished():
@@ -329,4 +361,6 @@ def train(
                 else:
                     rate = (run.simulations() - counted) / (time.monotonic() - clock)
                 bar.update(run.progress(), _note(list(latest.values()), rate))
-        return _finish(run, draw=True)
+        result = _finish(run, draw=True)
+        run.require_success()
+        return result

@@ -1,5 +1,6 @@
 """The program that trains the settings of a run, chosen by its environment and its agent."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from save_rl.agents import AGENTS, Agent, get_agent
@@ -8,8 +9,9 @@ from save_rl.envs.pool import Source
 from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, require
 from save_rl.processes import usable_cores
-from save_rl.training import device, host, r2d2
+from save_rl.training import device, r2d2
 from save_rl.training.devices import compiler_options
+from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.progress import warn
 from save_rl.training.settings import TrainSettings, require_memory
 from save_rl.training.trainer import Trainer
@@ -25,11 +27,13 @@ def make_program(
     test_lanes: int = 0,
     train: bool = True,
     plays: Agent | None = None,
+    budgets: Sequence[int] = (),
 ) -> Trainer:
     """Return the program of a run: in JAX for a JAX environment, else over a pool of simulators.
 
     target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes of simulators for
-    tests; without `train`, the only lanes. plays: see `Stage`.
+    tests; without `train`, the only lanes. plays: the agent that searches and acts, if it is not
+    the one that learns. budgets: of tests.
     """
     require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
     require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
@@ -51,11 +55,11 @@ def make_program(
         "0 without worker processes: nobody could end a simulator that hangs",
     )  # fmt: skip
     sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
-    kind = r2d2.Program if get_agent(settings.agent).recurrent else host.Program
+    kind = r2d2.Program if get_agent(settings.agent).recurrent else HostTrainer
     return kind(
         settings, envs, sources, workers=min(count, settings.lanes), timeout=step_timeout,
         test_lanes=test_lanes, train=train, warn=warn, options=compiler_options(target),
-        plays=plays,
+        plays=plays, budgets=budgets,
     )  # fmt: skip
 
 

@@ -121,9 +121,7 @@ def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discoun
             )
             positions[k + 1] = position
             row = tables.q[position]
-            node = host.expand(
-                trees, 0, k, node, action, reward, over, row, every, -1, 0
-            )
+            node = host.expand(trees, 0, k, node, action, reward, over, row, every, -1, 0)
             if not over:
                 if rule == _UCT:
                     value = _rollout(env, position, goal, discount)

@@ -8,7 +8,6 @@ import numpy as np
 
 from save_rl.agents import ACTS
 from save_rl.compiled import njit
-from save_rl.search.host import nth
 
 _VISITS, _THRESHOLD = ACTS.index("visits"), ACTS.index("threshold")
 _UCB, _SOFTMAX, _COUNTS = (ACTS.index(name) for name in ("ucb", "softmax", "counts"))
@@ -49,21 +48,31 @@ def _upper_bounds(q_values, visits, valid, c):
 
 
 @njit
-def _random(mask, num_actions):
-    """Return a random action of those that the mask `[A]` allows, or of all if it is empty."""
-    if mask.shape[0] == 0:
+def _random(allowed, num_actions):
+    """Return a random action of those that the packed bits allow, or of all if there are none."""
+    if allowed.shape[0] == 0:
         return np.random.randint(num_actions)
-    return nth(mask, np.random.randint(mask.sum()))
+    count = 0
+    for a in range(num_actions):
+        count += (allowed[a >> 3] >> (7 - (a & 7))) & 1
+    left = np.random.randint(count)
+    for a in range(num_actions):
+        if (allowed[a >> 3] >> (7 - (a & 7))) & 1:
+            if left == 0:
+                return a
+            left -= 1
+    return -1
 
 
 @njit
-def act(search, how, c, epsilon, q_values, visits, root, mask, num_actions):
+def act(search, how, c, epsilon, q_values, visits, root, allowed, num_actions):
     """Return the final action of one lane; `epsilon` < 0 means test.
 
     how: `Agent.act`, as its index in `agents.ACTS`. search: false if there was no search. c:
     exploration constant of the upper bounds. q_values, visits: `[W]` of the root's slots, root:
     their actions (empty if every action has a slot, see `search.host`). Only these may be chosen
     for their values: the kinds 'threshold', 'ucb' and 'softmax' need a slot for every action.
+    allowed: the mask as bits, or nothing.
     """
     valid = q_values > -np.inf
     trains = epsilon >= 0
@@ -77,7 +86,7 @@ def act(search, how, c, epsilon, q_values, visits, root, mask, num_actions):
     elif trains and how == _UCB:
         slot = _highest(_upper_bounds(q_values, visits, valid, c), valid)
     elif np.random.random() < epsilon:
-        return _random(mask, num_actions)
+        return _random(allowed, num_actions)
     else:
         explored = visits > 0
         slot = _highest(q_values, explored if explored.any() else valid)
@@ -89,7 +98,7 @@ def act(search, how, c, epsilon, q_values, visits, root, mask, num_actions):
 
 @njit
 def act_all(
-    lanes, seeds, search, how, c, epsilon, q_values, visits, roots, masks, num_actions, actions
+    lanes, seeds, search, how, c, epsilon, q_values, visits, roots, allowed, num_actions, actions
 ):
     """Apply `act` to some lanes, each with its own random seed; write `actions [B]`."""
     for lane in lanes:
@@ -102,6 +111,6 @@ def act_all(
             q_values[lane],
             visits[lane],
             roots[lane],
-            masks[lane],
+            allowed[lane],
             num_actions,
         )

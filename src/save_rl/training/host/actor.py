@@ -63,7 +63,7 @@ class Decision(NamedTuple):
 
     actions: np.ndarray  # [seeds, lanes]
     roots: Roots  # in the order of the pool; the next search overwrites them
-    masks: np.ndarray  # [seeds, lanes, A] allowed actions before the search
+    allowed: np.ndarray  # [seeds, lanes, bytes] actions before the search, as bits
     simulations: np.ndarray  # [seeds]
 
 
@@ -107,7 +107,7 @@ class Actor:
         )  # fmt: skip
         self.places = self._places(0, train)
         self.test_places = self._places(len(train), test)
-        self.history = np.zeros((len(simulators), lanes, 16), np.int32)
+        self.history: Any = np.zeros((len(simulators), lanes, 16), np.int32)
         """Actions of the current episodes, `[seeds, lanes, at least as many as steps]`."""
 
     def _places(self, first: int, sizes: list[int]) -> Places:
@@ -216,7 +216,7 @@ class Actor:
         s, pool, size = self.settings, self.pool, places.lanes.shape[1]
         drawn = [rng.integers(2**32, size=(3, size), dtype=np.uint32) for rng in random]
         ties, luck, rest = (places.in_order(np.stack([d[i] for d in drawn])) for i in range(3))
-        masks = pool.arrays.mask[search.low : search.high].copy()
+        allowed = pool.arrays["allowed"][search.low : search.high].copy()
         wanted, start = places.in_order(active), int(ties[0]) % pool.layout.num_actions
         if rule is None or search.budget == 0:
             roots = search.priors(evaluate, wanted, start)
@@ -242,12 +242,12 @@ class Actor:
         act_all(
             np.flatnonzero(wanted & ~pool.lost[search.low : search.high]), luck,
             search.budget > 0, ACTS.index(self.plays.act), s.c, places.in_order(epsilon),
-            roots.q_values, roots.visits, roots.actions, masks, pool.layout.num_actions, actions,
+            roots.q_values, roots.visits, roots.actions, allowed, pool.layout.num_actions, actions,
         )  # fmt: skip
         return Decision(
             places.by_seed(actions),
             roots,
-            places.by_seed(masks),
+            places.by_seed(allowed),
             places.by_seed(search.simulations).sum(1),
         )
 

@@ -54,16 +54,12 @@ class Network:
             prior, value = rows(leaves, observation, packed)
             return best_slots(prior, value, start, slots), prior
 
-        of_seeds = jax.vmap(lists, (0, 0, 0, None))
-        self._programs = {
-            "rows": jax.vmap(rows),
-            "lists": lambda *given: of_seeds(*given)[0],
-            "roots": of_seeds,
-        }
         self._programs = {
             name: jax.jit(program, compiler_options=options or None)
-            for name, program in self._programs.items()
-        }
+            for name, program in (
+                ("rows", jax.vmap(rows)), ("lists", jax.vmap(lists, (0, 0, 0, None))),
+            )
+        }  # fmt: skip
 
     def run(self, name: str, leaves: list[Any], observation: Any, *given: Any) -> Any:
         """Run a program on observations `[seeds, n, ...]`."""
@@ -89,8 +85,7 @@ class Network:
                 ahead.add(("rows", shown), self._programs["rows"], leaves, seen, packed)
                 continue
             start = jax.ShapeDtypeStruct((), np.int32)
-            for name in ("roots", "lists"):
-                ahead.add((name, shown), self._programs[name], leaves, seen, packed, start)
+            ahead.add(("lists", shown), self._programs["lists"], leaves, seen, packed, start)
 
     def with_params(self, params: Any, beside: Updates | None = None) -> "NetworkEvaluator":
         """Return an evaluator with these parameters `[seeds, ...]`; beside: see there."""
@@ -169,14 +164,12 @@ class NetworkEvaluator:
         else:
             lanes = everybody
         (observation,) = trim(pool.observation(lanes), gpu=network.whole)
-        packed = np.packbits(pool.arrays.mask[lanes], -1)
+        packed = pool.arrays["allowed"][lanes]
         if network.listed:
-            given = (self._leaves, observation, packed, np.int32(question.start))
+            start = np.int32(question.start)
+            found, rows = network.run("lists", self._leaves, observation, packed, start)
             if question.node == 0:
-                found, rows = network.run("roots", *given)
                 self._rows[question.group] = rows, each
-            else:
-                found = network.run("lists", *given)
             found.copy_to_host_async()
             return Lists(low, high, network.slots, found)
         prior, value = network.run("rows", self._leaves, observation, packed)

@@ -40,7 +40,7 @@ from save_rl.training.counters import (
 )
 from save_rl.training.devices import concurrent
 from save_rl.training.host.actor import ACT, LEARN, RESET, Actor, Decision, hardest_level
-from save_rl.training.host.ahead import Ahead
+from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.host.evaluator import Network
 from save_rl.training.host.updates import UpdatePrograms, Updates
 from save_rl.training.learner import Learner, Learning
@@ -135,8 +135,8 @@ class Collector:
             discount=np.where(terminated, 0.0, s.discount).astype(np.float32),
             next_observation=after,
             target=target,
-            mask=np.packbits(found.masks, -1),
-            next_mask=np.packbits(np.where(terminated[..., None], True, arrays.mask[lanes]), -1),
+            mask=found.allowed,
+            next_mask=np.where(terminated[..., None], np.uint8(255), arrays["allowed"][lanes]),
         )
         sizes = np.zeros((*lanes.shape, 2), np.int32)
         if self._graphs:
@@ -222,13 +222,24 @@ class HostLearner:
 
     def replay(self) -> HostReplay:
         """Return an empty replay."""
+        return host_replay.empty(self._example(), self.settings.replay)
+
+    def shapes(self) -> tuple[Learner, HostReplay]:
+        """Return learners and replay as shapes and dtypes, without memory for them."""
+        capacity, seeds = self.settings.replay, len(self.settings.seeds)
+        data = jax.eval_shape(lambda: host_replay.empty_data(self._example(), capacity))
+        small = shapes(host_replay.nothing(seeds, capacity))
+        return jax.eval_shape(self.initial), small._replace(data=data)
+
+    def _example(self) -> Transition:
+        """Return a transition of zeros of every seed."""
         s, layout = self.settings, self._layout
         seeds = len(s.seeds)
         width = layout.num_actions if self.learning.agent.amortization_loss != "none" else 0
         bits = -(-layout.num_actions // 8) if layout.masked else 0
         seen = jax.tree.map(lambda x: np.zeros((seeds, 1, *x.shape), x.dtype), layout.example())
         number, mask = np.zeros((seeds, 1), np.float32), np.zeros((seeds, 1, bits), np.uint8)
-        example = Transition(
+        return Transition(
             observation=seen,
             action=number.astype(np.int32),
             reward=number,
@@ -238,7 +249,6 @@ class HostLearner:
             mask=mask,
             next_mask=mask,
         )
-        return host_replay.empty(example, s.replay)
 
     def updates(
         self, state: Any, random: list[np.random.Generator], running: np.ndarray
@@ -339,6 +349,11 @@ class HostTrainer:
 
     def blank(self) -> TrainState:
         """Return the state of seeds whose lanes have not started."""
+        state = self._counters()
+        return state._replace(learner=self.learner.initial(), replay=self.learner.replay())
+
+    def _counters(self) -> Any:
+        """Return that state, without learner and replay."""
         s, seeds = self.settings, len(self.settings.seeds)
         lanes = (seeds, s.lanes)
 
@@ -359,15 +374,16 @@ class HostTrainer:
             restarts=none(),
             updates=none(),
             bins=jax.tree.map(lambda x: np.stack([x] * seeds), no_bins()),
-            learner=self.learner.initial(),
-            replay=self.learner.replay(),
+            learner=None,
+            replay=None,
             stats=no_stats(np, (seeds,)),
-        )
+        )  # pyright: ignore[reportArgumentType]
 
     def template(self) -> Any:
         """Return names, shapes and dtypes of the arrays of a checkpoint; -1 is any length."""
-        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self.blank())
-        return one._replace(history=AnyLength(np.int32))
+        learner, replay = self.learner.shapes()
+        counters = shapes(self._counters()._replace(learner=(), replay=()))
+        return counters._replace(learner=learner, replay=replay, history=AnyLength(np.int32))
 
     def snapshot(self, state: TrainState) -> TrainState:
         """Return the state to write to a checkpoint."""

@@ -50,7 +50,7 @@ class UpdatePrograms:
         self.structure = jax.tree.structure((example.params, example.optimiser))
         self._of_params = jax.tree.structure(example.params)
         self._actions = actions
-        compiler = {"compiler_options": options or None}
+        compiler: dict[str, Any] = {"compiler_options": options or None}
 
         def of_seeds(function: Any, given: int, size: int) -> Any:
             """Compile a function of one seed for all; the last `size` arguments are static."""
@@ -237,7 +237,7 @@ class Updates:
                     weights[rows, which],
                     self._episodes,
                     now,
-                )  # fmt: skip
+                )
             )
         self._leaves, terms = programs.step(self._leaves, found, self._active)
         self._losses.append(terms)
