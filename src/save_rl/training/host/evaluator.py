@@ -157,7 +157,7 @@ class NetworkEvaluator:
         low, high = pool.groups[question.group]
         everybody = np.arange(low, high).reshape(self._seeds, -1)
         each = everybody.shape[1]
-        # Groups of a GPU are all as large as the largest. Products of few rows are rounded otherwise.
+        # Groups of a GPU are all as large as the largest. Products of few rows round otherwise.
         least = network.batch if network.whole else _SMALLEST_BATCH
         if not network.whole and question.node > 0:
             lanes = _new_lanes(question.lanes, everybody)
