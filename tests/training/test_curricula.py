@@ -16,14 +16,15 @@ from save_rl.evaluation import evaluate_levels, level_table, trained_player
 from save_rl.learning import host_replay
 from save_rl.players import play
 from save_rl.training.devices import compiler_options
-from save_rl.training.host import Program
-from save_rl.training.host_network import Updates
+from save_rl.training.host.trainer import HostTrainer
+from save_rl.training.host.updates import UpdatePrograms, Updates
 from save_rl.training.settings import TrainSettings
 from save_rl.watch import watch
 from tests.training.levels import Stairs
 
 LANES = 8
 STAIRS = "tests.training.levels:Stairs"
+GPU = compiler_options(SimpleNamespace(platform="gpu"))
 
 # What a fixture made is used in the worker that made it.
 ADAPTIVE = pytest.mark.xdist_group("adaptive")
@@ -38,80 +39,81 @@ def settings(agent="q-learning", **options):
     return TrainSettings(agent=agent, **options)
 
 
+ALL = np.ones(1, bool)  # seeds that run
+
+
 def walk(program, steps):
-    """States before and after each lock-step, and the levels that lanes play after it."""
+    """The level before each lock-step and those that lanes play then; the state after the last."""
     state, seen = program.begin(), []
     for t in range(steps):
-        arrays = program.pool.arrays
-        seen.append((int(program.counters(state).level[0]), arrays.level.copy(), state[0]))
-        state = program.advance(state, t)
+        seen.append((int(program.counters(state).level[0]), program.pool.arrays.level.copy()))
+        state = program.advance(state, t, ALL)
     return seen, state
 
 
 def test_a_linear_curriculum_rises_with_the_steps():
-    program = Program(settings(curriculum="linear", curriculum_steps=80), [Stairs(hardest=4)])
+    program = HostTrainer(settings(curriculum="linear", curriculum_steps=80), [Stairs(hardest=4)])
     seen, _ = walk(program, 14)
     # A lock-step is 8 steps: level 4 t / 10 after t of them.
-    assert [level for level, _, _ in seen] == [min(4, 4 * t // 10) for t in range(14)]
-    highest = [played.max() for _, played, _ in seen]
+    assert [level for level, _ in seen] == [min(4, 4 * t // 10) for t in range(14)]
+    highest = [played.max() for _, played in seen]
     assert highest[0] == 0
     assert highest[-1] > 1
-    for level, played, _ in seen:
+    for level, played in seen:
         assert played.max() <= level
 
 
 def test_without_a_curriculum_the_simulator_draws():
-    program = Program(settings(curriculum="none"), [Stairs(hardest=2)])
+    program = HostTrainer(settings(curriculum="none"), [Stairs(hardest=2)])
     seen, state = walk(program, 3)
-    assert {level for level, _, _ in seen} == {ANY_LEVEL}
-    assert max(played.max() for _, played, _ in seen) == 2
+    assert {level for level, _ in seen} == {ANY_LEVEL}
+    assert max(played.max() for _, played in seen) == 2
     assert program.counters(state).stats.level_episodes.tolist() == [0]
 
 
 def test_what_has_no_levels_to_sample_from_has_no_curriculum():
     with pytest.raises(InputError, match="--curriculum: 'linear' is not possible"):
-        Program(settings(curriculum="linear"), [Stairs(sample=False)])
+        HostTrainer(settings(curriculum="linear"), [Stairs(sample=False)])
 
 
 def test_an_adaptive_curriculum_rises_once_both_kinds_are_solved():
     chosen = settings("save", curriculum="adaptive", learning_rate=3e-3, epsilon_start=0.05)
-    program = Program(chosen, [Stairs(hardest=1)])
+    program = HostTrainer(chosen, [Stairs(hardest=1)])
     state = program.begin()
     levels, t = [], 0
     while not levels or (levels[-1] == 0 and t < 400):
-        state = program.advance(state, t)
+        state = program.advance(state, t, ALL)
         levels.append(int(program.counters(state).level[0]))
         t += 1
     assert levels[-1] == 1
-    assert int(state[0].episodes) >= 100  # two kinds, fifty episodes each
-    assert state[0].bins.episodes.sum() == 0  # a level begins without results
+    assert state.episodes[0] >= 100  # two kinds, fifty episodes each
+    assert state.bins.episodes.sum() == 0  # a level begins without results
 
 
 def test_a_kind_that_is_never_solved_holds_the_curriculum_back():
     chosen = settings("save", curriculum="adaptive", learning_rate=3e-3, epsilon_start=0.05)
-    program = Program(chosen, [Stairs(hardest=1, fails=True)])
+    program = HostTrainer(chosen, [Stairs(hardest=1, fails=True)])
     _, state = walk(program, 60)
-    bins = state[0].bins
+    bins = jax.tree.map(lambda x: x[0], state.bins)
     assert int(bins.level) == 0
-    assert bins.episodes.sum() == int(state[0].episodes) > 300
+    assert bins.episodes.sum() == state.episodes[0] > 300
     share = bins.solved.mean(1)[np.argsort(bins.code[:2])]
     assert share[1] == 0.0
     assert share[0] > 0.5
 
 
 def test_returns_of_the_present_level_are_counted_apart():
-    program = Program(settings(curriculum="linear", curriculum_steps=1), [Stairs(hardest=2)])
+    program = HostTrainer(settings(curriculum="linear", curriculum_steps=1), [Stairs(hardest=2)])
     total = count = 0.0
     state = program.begin()
     for t in range(10):
-        before, added = state[0], int(state[0].replay.added)
+        returns, added = state.episode_return[0], int(state.replay.added[0])
         level, played = int(program.counters(state).level[0]), program.pool.arrays.level.copy()
-        state = program.advance(state, t)
-        data = state[0].replay.data
-        over = data.discount[added : added + LANES] == 0
-        mine = over & (played == level)
+        state = program.advance(state, t, ALL)
+        new = jax.tree.map(lambda x: np.asarray(x[0, added : added + LANES]), state.replay.data)  # noqa: B023
+        mine = (new.discount == 0) & (played == level)
         count += mine.sum()
-        total += (before.episode_return + data.reward[added : added + LANES])[mine].sum()
+        total += (returns + new.reward)[mine].sum()
     stats = program.counters(state).stats
     assert stats.level_episodes.tolist() == [count]
     assert count > 0
@@ -196,7 +198,7 @@ def test_a_run_plays_on_its_own(adaptive):
 @pytest.mark.parametrize("agent", ["puct", "save-puct"])
 def test_an_agent_that_searches_from_a_policy_does_not_play(agent):
     with (
-        closing(Program(settings(agent), [Stairs()])) as program,
+        closing(HostTrainer(settings(agent), [Stairs()])) as program,
         pytest.raises(InputError, match="it needs an agent that searches from Q-values, and a Pyt"),
     ):
         program.player(program.params(program.begin()), Stairs(), 1)
@@ -218,9 +220,8 @@ def test_a_resumed_run_goes_on_with_its_curriculum(adaptive, tmp_path):
     # Where the part ended, its last lines stand in addition.
     lines = without_time(whole.path)
     assert [row for row in without_time(resumed.path) if row in lines][-4:] == lines[-4:]
-    for mine, theirs in zip(whole.state, resumed.state, strict=True):
-        for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
-            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(resumed.state), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
 @ADAPTIVE
@@ -234,28 +235,37 @@ def test_uct_searches_over_the_network_of_a_run(adaptive):
 
 @pytest.fixture(scope="module")
 def replayed():
-    """A program, a state with something in its replay, and what four updates draw from it."""
-    program = Program(settings("save", lanes=16, min_replay=16), [Stairs()])
-    _, (state,) = walk(program, 6)
-    return program, state, host_replay.draw(state.replay, np.random.default_rng(0), (4, 16))
+    """A trainer, a state with something in its replay, and what four updates draw from it."""
+    program = HostTrainer(settings("save", lanes=16, min_replay=16), [Stairs()])
+    _, state = walk(program, 6)
+    return program, state, host_replay.draw(state.replay, [np.random.default_rng(0)], (4, 16))
+
+
+def begun(programs, state, slots):
+    return Updates(programs, state.learner, state.replay, slots, state.episodes, ALL)
 
 
 @REPLAYED
 def test_updates_do_not_depend_on_the_pieces_they_are_made_in(replayed):
     program, state, slots = replayed
     learners = []
-    for pieces in (1, 2):
-        updates = Updates(program.learning, 0, pieces, {})
-        updates.begin(state.learner, state.replay, slots, state.episodes)
-        updates.go_on()
-        learners.append(updates.finish(99))
-        assert len(updates.losses) == pieces
-        total = np.sum([np.asarray(terms) for terms in updates.losses], 0)
+    for pieces, options in ((1, {}), (2, {}), (2, GPU)):
+        programs = UpdatePrograms(program.learning, 0, options)
+        with closing(programs):
+            programs.pieces = pieces
+            updates = begun(programs, state, slots)
+            updates.go_on()
+            learner, terms = updates.finish(99)
+        learners.append(learner)
+        assert len(terms) == pieces
+        total = np.sum([np.asarray(x) for x in terms], 0)
+        assert total.shape == (1, 2)
         if pieces == 1:
             losses = total
         np.testing.assert_allclose(total, losses, rtol=1e-4)
-    for a, b in zip(*map(jax.tree.leaves, learners), strict=True):
-        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
+    for a, *others in zip(*map(jax.tree.leaves, learners), strict=True):
+        for b in others:
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-6)
     before, after = jax.tree.leaves(state.learner.params), jax.tree.leaves(learners[0].params)
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
@@ -263,15 +273,15 @@ def test_updates_do_not_depend_on_the_pieces_they_are_made_in(replayed):
 def test_a_program_for_a_gpu_does_the_same():
     """There lanes are searched in three groups, and a thread hands updates over in pieces."""
     states = []
-    for options in ({}, compiler_options(SimpleNamespace(platform="gpu"))):
+    for options in ({}, GPU):
         chosen = settings("save", lanes=16, batch=4, min_replay=16)
-        with closing(Program(chosen, [Stairs()], options=options)) as program:
-            assert len(program.searches[0].groups) == (3 if options else 2)
+        with closing(HostTrainer(chosen, [Stairs()], options=options)) as program:
+            assert len(program.actor.places.groups) == (3 if options else 2)
             assert chosen.updates_per_step == 16
-            states.append(walk(program, 6)[1][0])
-            assert not program.updates.losses
+            assert program.learner.programs.pieces == (8 if options else 1)
+            states.append(walk(program, 6)[1])
     here, there = states
-    assert int(here.updates) > 0
+    assert here.updates[0] > 0
     assert here.replay.added == there.replay.added
     np.testing.assert_array_equal(here.replay.data.action, there.replay.data.action)
     for a, b in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
@@ -279,17 +289,18 @@ def test_a_program_for_a_gpu_does_the_same():
 
 
 @REPLAYED
-def test_what_fails_while_updates_are_handed_over_is_not_lost(replayed, monkeypatch):
+@pytest.mark.parametrize("options", [{}, GPU], ids=["here", "in a thread"])
+def test_what_fails_while_updates_are_handed_over_is_not_lost(replayed, monkeypatch, options):
     program, state, slots = replayed
-    updates = Updates(program.learning, 0, 4, {})
-    updates.begin(state.learner, state.replay, slots, state.episodes)
 
     def broken(*_):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(host_replay, "take", broken)
-    with pytest.raises(MemoryError, match="no room"):
-        updates.finish(99)
+    with closing(UpdatePrograms(program.learning, 0, options)) as programs:
+        updates = begun(programs, state, slots)
+        monkeypatch.setattr(host_replay, "outcomes", broken)
+        with pytest.raises(MemoryError, match="no room"):
+            updates.finish(99)
 
 
 @ADAPTIVE
