@@ -209,6 +209,15 @@ class _Run:
                 f"is in '{self.folder.path}'."
             )
 
+    def _test(self) -> np.ndarray | None:
+        """Return the returns of test episodes, `[seeds, episodes]`; None if there are no tests."""
+        s, program = self.settings, self.program
+        if s.test_episodes == 0:
+            return None
+        searches = program.agent.search is not None
+        budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
+        return program.play(program.params(self.state), s.test_episodes, budget, self.chunks)[0]
+
     def log(self) -> list[dict[str, Any]]:
         """Write a line of metrics for every seed that made steps since its last one."""
         s, seconds, rows = self.settings, self.seconds(), []

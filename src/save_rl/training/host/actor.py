@@ -72,8 +72,9 @@ class Actor:
 
     simulators: one per seed. sources: from which worker processes make the same ones. plays: the
     agent that searches and acts. lanes, test_lanes: per seed; 0 for none. groups: number of groups
-    of the lanes, see `search.simulators`. budget: the largest of any search. space: units in which
-    searches average. own: numbers of this actor among several, part of its random seeds.
+    of the lanes, see `search.simulators`. slots: per node, see `slots_of`; 0 for one per action.
+    space: units in which searches average. own: numbers of this actor among several, part of its
+    random seeds.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Actor:
         plays: Agent,
         lanes: int,
         test_lanes: int = 0,
-        budget: int,
+        slots: int = 0,
         groups: int = 2,
         workers: int = 0,
         timeout: float = 0.0,
@@ -96,11 +97,7 @@ class Actor:
         self.settings, self.plays, self.space = settings, plays, space
         self.simulators, self._own = simulators, own
         self.curriculum = _curriculum(settings, simulators[0])
-        layout = Layout.of(simulators[0])
         train, test = _parts(lanes, groups), _parts(test_lanes, groups)
-        rules = {plays.search, plays.test_search} - {None}
-        listed = rules <= {Rule.SAVE} and plays.act not in _FOR_ALL
-        slots = slots_for(budget, layout.num_actions) if listed else layout.num_actions
         self.pool = tree_pool(
             simulators, [*train, *test], slots, workers=workers, sources=sources, timeout=timeout,
             warn=warn,
@@ -326,6 +323,16 @@ class Actor:
                 commit(fresh[0])
             t += 1
         return returns[:, :episodes], steps[:, :episodes]
+
+
+def slots_of(plays: Agent, budget: int, layout: Layout) -> int:
+    """Return the slots per node (see `search.host`) that an agent's searches need.
+
+    budget: the largest of any search. Only SAVE's rule tries actions in the order of their priors.
+    """
+    rules = {plays.search, plays.test_search} - {None}
+    listed = rules <= {Rule.SAVE} and plays.act not in _FOR_ALL
+    return slots_for(budget, layout.num_actions) if listed else layout.num_actions
 
 
 def _parts(lanes: int, groups: int) -> list[int]:
