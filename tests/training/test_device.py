@@ -99,7 +99,8 @@ def history(program, envs, chunks, episodes=FOREVER):
     state = program.initial(arrays, np.array(program.settings.seeds))
     states = [copy(state)]
     for chunk in range(chunks):
-        state = program.chunk(arrays, state, chunk * program.settings.chunk, episodes)
+        running = np.asarray(state.episodes) < episodes
+        state = program.chunk(arrays, state, chunk * program.settings.chunk, running)
         states.append(copy(state))
     return states
 
@@ -292,7 +293,7 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit(masked, tmp_path):
     found = checkpoint.load_newest(tmp_path, made.template(), pytest.fail)
     state, (arrays, _) = made.restore(found.state), stack_envs([env])
     for step in range(6, 12):
-        state = made.chunk(arrays, state, step, FOREVER)
+        state = made.chunk(arrays, state, step, np.ones(1, bool))
     assert is_same(copy(state), states[-1])
 
 
@@ -393,7 +394,7 @@ def test_an_update_is_a_step_of_adam_on_the_loss(masked, name):
     state = state._replace(episodes=jnp.array([EPISODES], jnp.int32))
     for step in range(4):
         before = of_seed(copy(state), 0)
-        state = made.chunk(made.env_arrays, state, step, FOREVER)
+        state = made.chunk(made.env_arrays, state, step, np.ones(1, bool))
     after = of_seed(copy(state), 0)
 
     learn_key = jax.random.split(before.key, 4)[3]

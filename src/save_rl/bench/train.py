@@ -26,10 +26,10 @@ def _case(agent_name: str, seeds: int, device: Any, repeats: int) -> dict[str, A
     agent = get_agent(agent_name)
     options = compiler_options(device)
     program = Program(settings, [tightrope(seed) for seed in settings.seeds], options)
-    arrays, limit = program.env_arrays, settings.episodes
+    arrays, running = program.env_arrays, np.ones(seeds, np.bool_)
     state = program.initial(arrays, np.array(settings.seeds))
     for chunk in range(_WARM_UP):
-        state = program.chunk(arrays, state, chunk * settings.chunk, limit)
+        state = program.chunk(arrays, state, chunk * settings.chunk, running)
     steps = jnp.arange(settings.chunk) + _WARM_UP * settings.chunk
 
     def looped(part):

@@ -81,7 +81,7 @@ class Program:
         self.learning = Learning(self.agent, settings, make)
         self.network = self.learning.network
         self.chunk: Callable[..., SeedState] = jax.jit(
-            jax.vmap(self._chunk, in_axes=(0, 0, None, None)),
+            jax.vmap(self._chunk, in_axes=(0, 0, None, 0)),
             donate_argnums=1,
             compiler_options=options,
         )
@@ -99,9 +99,12 @@ class Program:
         """Return the state of all seeds before their first lock-step."""
         return self.initial(self.env_arrays, np.array(self.settings.seeds))
 
-    def advance(self, state: SeedState, step: int) -> SeedState:
-        """Run a chunk of lock-steps after the first `step`; donates `state`."""
-        return self.chunk(self.env_arrays, state, step, self.settings.episodes)
+    def advance(self, state: SeedState, step: int, running: np.ndarray) -> SeedState:
+        """Run a chunk of lock-steps after the first `step`; donates `state`.
+
+        running: `[seeds]`; the others stay as they are.
+        """
+        return self.chunk(self.env_arrays, state, step, running)
 
     def restore(self, state: SeedState) -> SeedState:
         """Return the state of a checkpoint, ready to continue."""
@@ -189,17 +192,16 @@ class Program:
             stats=no_stats(jnp),
         )
 
-    def _chunk(self, env_arrays: Any, state: SeedState, step: Array, episodes: Array) -> SeedState:
+    def _chunk(self, env_arrays: Any, state: SeedState, step: Array, running: Array) -> SeedState:
         """Run `settings.chunk` lock-steps of one seed, after the first `step`.
 
-        A seed that has finished its `episodes` no longer changes, so the result of a seed does not
-        depend on the other seeds.
+        A seed that is not `running` does not change, so the result of a seed does not depend on
+        the other seeds.
         """
         env = self.env(env_arrays)
         steps = step + jnp.arange(self.settings.chunk)
         after = jax.lax.scan(lambda s, t: (self.lock_step(env, s, t), None), state, steps)[0]
-        finished = state.episodes >= episodes
-        return jax.tree.map(lambda old, new: jnp.where(finished, old, new), state, after)
+        return jax.tree.map(lambda old, new: jnp.where(running, new, old), state, after)
 
     def lock_step(self, env: Simulator, state: SeedState, step: Array) -> SeedState:
         key, act_key, reset_key, learn_key = jax.random.split(state.key, 4)

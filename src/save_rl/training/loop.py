@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class _Run:
         self.saved_at = self.started
         self._saving = 0.0  # seconds that the last checkpoint took
         self._best: list[tuple[float, float]] = [(-1.0, 0.0)] * len(settings.seeds)
-        self._best_params: list[Any] = []
+        self._best_params: Any = None  # of all seeds, once some were good
 
     def restore(self) -> None:
         """Continue from the newest checkpoint, or from the start if there is none."""
@@ -89,7 +90,7 @@ class _Run:
             self.folder.best, params, self._warn, run_id=run_id, needs={"scores": self._are_scores}
         )
         if kept and kept.manifest["number"] <= self.chunks:
-            self._best_params = list(kept.state)
+            self._best_params = kept.state
             self._best = [(level, mean) for level, mean in kept.manifest["scores"]]
 
     def _are_scores(self, value: Any) -> bool:
@@ -105,16 +106,16 @@ class _Run:
         """Keep the parameters with the highest return on the highest level (paper D.4)."""
         if self.program.curriculum != "adaptive":
             return
-        params = self.program.params(self.state)
-        self._best_params = self._best_params or list(params)
-        better = False
+        params, better = self.program.params(self.state), False
+        best = params if self._best_params is None else self._best_params
         played = self.program.counters(self.state).stats.level_episodes
         for row in rows:
             i = self.settings.seeds.index(row["seed"])
             score = (row["level"], row["level_return"])
             if played[i] >= ENOUGH_EPISODES and score > self._best[i]:
-                self._best[i], self._best_params[i] = score, params[i]
-                better = True
+                self._best[i], better = score, True
+                best = jax.tree.map(partial(_replace_seed, i), best, params)
+        self._best_params = best
         if better:
             manifest = {"run_id": self.folder.run_id, "scores": self._best}
             checkpoint.save(self.folder.best, self.chunks, self._best_params, manifest)
@@ -140,12 +141,16 @@ class _Run:
     def seconds(self) -> float:
         return self.before + time.monotonic() - self.started
 
-    def finished(self) -> bool:
+    def running(self) -> np.ndarray:
+        """Return which seeds have episodes and steps left, `[seeds]`."""
         done, s = self.program.counters(self.state), self.settings
-        over = done.episodes >= s.episodes
+        left = done.episodes < s.episodes
         if s.steps > 0:
-            over |= done.env_steps >= s.steps
-        return bool(over.all())
+            left &= done.env_steps < s.steps
+        return left
+
+    def finished(self) -> bool:
+        return not self.running().any()
 
     def progress(self) -> int:
         """Return the fewest episodes of any seed; steps instead, if they are limited."""
@@ -159,7 +164,7 @@ class _Run:
     def chunk(self) -> None:
         """Run one chunk; raise RunError if a loss is not finite."""
         step = self.chunks * self.settings.chunk
-        self.state = self.program.advance(self.state, step)
+        self.state = self.program.advance(self.state, step, self.running())
         self.chunks += 1
         stats = self.program.counters(self.state).stats
         for name, loss in (("loss_q", stats.loss_q), ("loss_a", stats.loss_a)):
@@ -225,6 +230,13 @@ class _Run:
         self._keep_best(rows)
         self.state = self.program.forget_stats(self.state)
         return rows
+
+
+def _replace_seed(index: int, old: Any, new: Any) -> np.ndarray:
+    """Return an array `[seeds, ...]` with one seed's values replaced by new ones."""
+    after = np.array(old)
+    after[index] = new[index]
+    return after
 
 
 def _note(rows: list[dict[str, Any]], simulations_per_second: float) -> str:

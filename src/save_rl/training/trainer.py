@@ -36,8 +36,11 @@ class Trainer(Protocol):
         """Return the state before the first lock-step."""
         ...
 
-    def advance(self, state: Any, step: int) -> Any:
-        """Run a chunk of lock-steps after the first `step`; `state` must not be used again."""
+    def advance(self, state: Any, step: int, running: np.ndarray) -> Any:
+        """Run a chunk of lock-steps after the first `step`; `state` must not be used again.
+
+        running: `[seeds]`; the others stay as they are.
+        """
         ...
 
     def counters(self, state: Any) -> Counters:
