@@ -8,9 +8,12 @@ from save_rl.envs.pool import Source
 from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, require
 from save_rl.processes import usable_cores
-from save_rl.training import device, host, r2d2
+from save_rl.training import device
 from save_rl.training.devices import compiler_options
+from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.progress import warn
+from save_rl.training.r2d2.setup import shows_frames
+from save_rl.training.r2d2.trainer import R2D2Trainer
 from save_rl.training.settings import TrainSettings, require_memory
 from save_rl.training.trainer import Trainer
 from save_rl.types import Simulator
@@ -29,7 +32,7 @@ def make_program(
     """Return the program of a run: in JAX for a JAX environment, else over a pool of simulators.
 
     target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes of simulators for
-    tests; without `train`, the only lanes. plays: see `Stage`.
+    tests; without `train`, the only lanes. plays: see `HostTrainer`.
     """
     require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
     require(step_timeout >= 0, "--step-timeout", step_timeout, "0 (none) or more")
@@ -51,12 +54,13 @@ def make_program(
         "0 without worker processes: nobody could end a simulator that hangs",
     )  # fmt: skip
     sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
-    kind = r2d2.Program if get_agent(settings.agent).recurrent else host.Program
-    return kind(
-        settings, envs, sources, workers=min(count, settings.lanes), timeout=step_timeout,
-        test_lanes=test_lanes, train=train, warn=warn, options=compiler_options(target),
-        plays=plays,
-    )  # fmt: skip
+    places: dict[str, Any] = {
+        "workers": min(count, settings.lanes), "timeout": step_timeout, "test_lanes": test_lanes,
+        "train": train, "warn": warn, "options": compiler_options(target),
+    }  # fmt: skip
+    if get_agent(settings.agent).recurrent:
+        return R2D2Trainer(settings, envs, sources, **places)
+    return HostTrainer(settings, envs, sources, plays=plays, **places)
 
 
 def environments(
@@ -72,7 +76,7 @@ def environments(
 def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent | None) -> None:
     """Refuse frames without a recurrent agent, and a recurrent agent without frames."""
     agent = get_agent(settings.agent)
-    frames = on_host and r2d2.shows_frames(Layout.of(env))
+    frames = on_host and shows_frames(Layout.of(env))
     if agent.recurrent and not frames:
         raise InputError(
             f"--agent: '{agent.name}' learns from frames, and '{settings.env}' shows none; it "
