@@ -224,7 +224,7 @@ def test_a_search_that_is_thrown_away_changes_nothing(simulator):
     """The literal control acts, remembers and replays as the one that does not search."""
     runs = []
     for discards in (False, True):
-        chosen = settings("r2d2-controlled", discards=discards, replay=UNLEARNED)
+        chosen = settings("r2d2-controlled", discard_search=discards, replay=UNLEARNED)
         made = R2D2Trainer(chosen, [simulator()])
         state, lanes, replay = made.snapshot(advance(made, made.begin(), 8))
         assert (state.simulator_steps[0] > 0) == discards

@@ -139,7 +139,7 @@ class SequenceCollector:
         assert self._search is not None
         (rng,) = random = actor.each(ACT, step)
         seen, before = pool.observation(lanes[0]), np.asarray(evaluator.before)[:-1]
-        discards = self._setup.r2d2.discards
+        discards = self._setup.r2d2.discard_search
         found = actor.decide(
             self._search, evaluator, agent.search, actor.places, ~pool.lost[lanes], self._epsilon,
             random, instead=(lambda: evaluator.root_q) if discards else None,

@@ -27,7 +27,7 @@ from save_rl.training.r2d2.setup import Setup
 
 
 class TrainState(NamedTuple):
-    """What is passed from lock-step to lock-step: networks, counters, and progress of episodes."""
+    """Networks, counters and current episodes, passed from lock-step to lock-step."""
 
     episode_seed: np.ndarray  # [1, lanes] reset seed of the current episode
     episode_step: np.ndarray  # [1, lanes]

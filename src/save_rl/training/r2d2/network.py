@@ -125,7 +125,7 @@ class Networks:
             def loss(params: Any) -> Any:
                 return sequence_loss(
                     eqx.combine(params, self._static), frozen, batch, *betas, cut.burn_in, cut.n,
-                    over_time=settings.over_time, weighs=settings.weighs,
+                    over_time=settings.over_time, weighted_losses=settings.weighted_losses,
                     raw=settings.search_space == "raw",
                 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What all parts of R2D2 share: the agent, its settings and its network."""
+"""The agent, its settings and its network, which all parts of R2D2 share."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ class Setup:
 def _filled_in(settings: TrainSettings) -> tuple[Agent, TrainSettings]:
     """Return the agent with the changes of its settings, and the settings with its defaults."""
     agent, given = get_agent(settings.agent), settings.r2d2
-    if given.discards:
+    if given.discard_search:
         agent = replace(agent, search=agent.test_search)
     ratio = given.replay.samples_per_insert or agent.samples_per_insert
     replay = replace(given.replay, samples_per_insert=ratio)
