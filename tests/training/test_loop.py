@@ -36,7 +36,7 @@ class Counting:
 
     template = begin
 
-    def advance(self, state: State, step: int, running: Any) -> State:
+    def advance(self, state: State, step: int, running: np.ndarray) -> State:
         return State(state.count + 1)
 
     def counters(self, state: State) -> Counters:
@@ -105,7 +105,7 @@ def test_a_run_is_locked_while_it_trains_and_no_longer(tmp_path, monkeypatch):
     refused = []
 
     class Nosy(Counting):
-        def advance(self, state: State, step: int, running: Any) -> State:
+        def advance(self, state: State, step: int, running: np.ndarray) -> State:
             with pytest.raises(InputError, match="--resume: another process is training in") as e:
                 train(tmp_path, resume=True)
             refused.append(e)

@@ -158,11 +158,11 @@ class _Run:
     def running(self) -> np.ndarray:
         """Return which seeds `[seeds]` go on."""
         done, s = self.program.counters(self.state), self.settings
-        over = done.episodes >= s.episodes
-        if s.steps > 0:  # seeds go on until all have made these steps
-            over |= bool(np.all(over | (done.env_steps >= s.steps)))
-        over[list(self._failed)] = True
-        return ~over
+        left = done.episodes < s.episodes
+        if s.steps > 0:
+            left &= done.env_steps < s.steps
+        left[list(self._failed)] = False
+        return left
 
     def finished(self) -> bool:
         return not self.running().any()

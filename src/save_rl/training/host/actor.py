@@ -29,8 +29,8 @@ ACT, TEST, RESET, LEARN = 1, 2, 3, 4  # streams of random numbers
 _FOR_ALL = ("threshold", "ucb", "softmax")  # kinds of final actions that look at every action
 
 
-class RecurrentEvaluator(Protocol):
-    """An `Evaluator` with a recurrent state per lane."""
+class StatefulEvaluator(Protocol):
+    """An `Evaluator` with a recurrent state per lane, such as `r2d2.network.RecurrentEvaluator`."""
 
     def commit_step(self, fresh: np.ndarray) -> None:
         """Advance all lanes by a step; those that are `fresh` `[lanes]` start an episode next."""
@@ -190,6 +190,8 @@ class Actor:
     def saved(self) -> np.ndarray:
         """Return the saved states of the training lanes, `[seeds, lanes, bytes]`, with 0 bytes if
         simulators cannot save states."""
+        if self.pool.layout.saved == 0:
+            return np.zeros((*self.places.lanes.shape, 0), np.uint8)
         parts = [self.pool.save(group) for group in self.places.groups]
         return self.places.by_seed(np.concatenate(parts))
 
@@ -234,7 +236,8 @@ class Actor:
                 start=start,
             )
         if instead is not None:
-            roots = roots._replace(q_values=instead(), visits=np.zeros_like(roots.visits))
+            values = instead()
+            roots = Roots(values, np.zeros(values.shape, np.int32), roots.actions[:, :0])
         actions = np.full(places.lanes.size, -1, np.int64)
         act_all(
             np.flatnonzero(wanted & ~pool.lost[search.low : search.high]), luck,
@@ -285,7 +288,7 @@ class Actor:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Play test episodes; return their returns and lengths `[seeds, episodes]`.
 
-        evaluate: an `Evaluator`, maybe a `RecurrentEvaluator`. number: of this test, part of the
+        evaluate: an `Evaluator`, maybe a `StatefulEvaluator`. number: of this test, part of the
         random seed. level: see `test_level`.
         """
         pool, places, wanted = self.pool, self.test_places, self.test_level(level)
