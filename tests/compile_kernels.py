@@ -22,7 +22,8 @@ def search() -> None:
     from save_rl import search
     from save_rl.agents import get_agent
     from save_rl.envs.tightrope import tightrope_simulator
-    from save_rl.training.host_acting import act_all
+    from save_rl.search.host import best_actions
+    from save_rl.training.host.acting import act_all
     from save_rl.training.tabular import TabularSettings, train_and_test
     from tests.search.table_simulators import maze
 
@@ -33,11 +34,15 @@ def search() -> None:
     search.save(
         simulator, [simulator.reset(0)], lambda seen: np.zeros((len(seen), actions)), budget=2
     )
-    row = np.zeros((1, 3), np.float32)
+    row, number = np.zeros((1, 3), np.float32), np.zeros(1, np.int32)
     act_all(
         np.arange(1), np.zeros(1, np.uint32), True, 0, 1.0, np.zeros(1), row,
-        np.ones((1, 3), np.int32), np.zeros(1, np.int64),
+        np.ones((1, 3), np.int32), np.zeros((1, 0), np.int32), np.zeros((1, 0), np.uint8), 3,
+        np.zeros(1, np.int64),
     )  # fmt: skip
+    prior = np.zeros((1, 5), np.float32)
+    prior.flags.writeable = False  # as arrays of JAX are
+    best_actions(prior, 0, row, np.zeros((1, 3), np.int32), number, number.copy())
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from save_rl.envs.worker import Lanes, Request
+
 CELLS, LIMIT = 97, 12
 
 
@@ -278,6 +280,21 @@ class Trapped(Chance):
         if state.steps + 1 == self._last:
             raises_on_purpose()
         return super().step(state, action)
+
+
+class Counting(Lanes):
+    """Lanes that know one more request, with one more array: they count what was asked of them."""
+
+    COUNT = 9
+    FIELDS = (("counted", "<i8", (2,)),)  # requests, and what the last one brought
+
+    def run(self, request: Request, low: int, high: int) -> list[tuple[int, str]]:
+        if request.command != self.COUNT:
+            return super().run(request, low, high)
+        self._arrays["counted"][low:high] += 1, 0
+        self._arrays["counted"][low:high, 1] = request.budget + 100 * request.new
+        self._arrays.value[low:high] = request.c
+        return [(low, "ValueError: too many\n")] if request.rule else []
 
 
 class NotHere(Walk):

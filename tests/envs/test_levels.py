@@ -27,7 +27,7 @@ TASKS = list(HARDEST)
 
 def open_pool(env: str, workers: int, lanes: int = LANES, **options: Any) -> Pool:
     """Lanes of one environment in two groups."""
-    sizes = [(0, lanes - lanes // 3), (0, lanes // 3)]
+    sizes = [lanes - lanes // 3, lanes // 3]
     return Pool(
         [make(env, 0, **options)], sizes, workers=workers, sources=[Source(env, 0, options)]
     )
@@ -71,7 +71,7 @@ each_task = pytest.mark.parametrize("env", TASKS)
 def begin(pool: Pool, seeds: Any, *wanted: Any) -> None:
     """Begin an episode in every lane."""
     seeds = np.asarray(seeds)
-    for group, (_, low, high) in enumerate(pool.groups):
+    for group, (low, high) in enumerate(pool.groups):
         here = [x[low:high] if isinstance(x, np.ndarray) else x for x in wanted]
         pool.reset(group, np.arange(low, high), seeds[low:high], *here)
     assert not pool.lost.any()
@@ -209,7 +209,7 @@ def test_lanes_that_go_on_keep_their_level_and_kind(pool):
 def test_steps_leave_level_and_kind_as_they_are(pool):
     begin(pool, np.arange(LANES), 2)
     level, kind = pool.arrays.level.copy(), pool.arrays.kind.copy()
-    for group, (_, low, high) in enumerate(pool.groups):
+    for group, (low, high) in enumerate(pool.groups):
         actions = pool.arrays.mask[low:high].argmax(1)
         pool.step(group, np.zeros(high - low, int), actions, 1)
         pool.receive(group)
@@ -237,7 +237,7 @@ def test_every_lane_gets_what_it_wants_with_any_number_of_workers(shared, env, d
     simulator, pools = make(env), [shared(env, workers) for workers in (0, 2)]
     for pool in pools:
         begin(pool, np.arange(LANES))
-        for group, (_, low, high) in enumerate(pool.groups):
+        for group, (low, high) in enumerate(pool.groups):
             lanes = np.array([lane for lane in some if low <= lane < high], int)
             pool.reset(group, lanes, first + lanes, wanted[lanes])
     for lane, (how, level) in enumerate(wishes):

@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 
 from save_rl.envs import make
 from save_rl.envs.pool import Pool, Source, _Worker
+from save_rl.envs.worker import Request
 from save_rl.errors import RunError
 from tests.envs import pool_simulators
 from tests.envs.pool_simulators import (
     END,
     GO,
     RAISING_SEED,
+    Counting,
     Place,
     flawed,
     has_ended,
@@ -35,25 +37,27 @@ from tests.envs.pool_simulators import (
 # One worker of xdist runs them all, so that the pools they share are started once.
 pytestmark = pytest.mark.xdist_group("pool")
 
-SIZES = ((0, 5), (1, 3), (0, 4))
+SIZES = (3, 1, 2)  # lanes of each group, of each of two simulators
+OWNERS = (0, 0, 0, 1, 1, 1, 0, 1, 0, 0, 1, 1)  # the simulators of these lanes
 LANES = 12
 
 
 def open_pool(
-    name: str, sizes: Any = ((0, 4), (0, 4)), workers: int = 2, warn: Any = None,
-    timeout: float = 0.0, **options: Any,
+    name: str, sizes: Any = (4, 4), workers: int = 2, warn: Any = None, timeout: float = 0.0,
+    simulators: int = 1, more: Any = None, **options: Any,
 ) -> Pool:  # fmt: skip
-    env, seeds = f"tests.envs.pool_simulators:{name}", range(1 + max(which for which, _ in sizes))
+    env, seeds = f"tests.envs.pool_simulators:{name}", range(simulators)
     return Pool(
         [make(env, seed, **options) for seed in seeds], sizes, workers=workers,
         sources=[Source(env, seed, options) for seed in seeds], timeout=timeout, warn=warn,
+        **(more or {}),
     )  # fmt: skip
 
 
 def begin(pool: Pool, seeds: np.ndarray | None = None) -> None:
     """Begin an episode in every lane; lane i with seed i unless told otherwise."""
     seeds = np.arange(len(pool.lost)) if seeds is None else seeds
-    for group, (_, low, high) in enumerate(pool.groups):
+    for group, (low, high) in enumerate(pool.groups):
         pool.reset(group, np.arange(low, high), seeds[low:high])
 
 
@@ -80,7 +84,7 @@ class Book:
     """What lanes should answer: states by lane and node, over simulators that nobody hides."""
 
     def __init__(self, pool: Pool, simulators: list[Any]):
-        self.simulators = [simulators[g.simulator] for g in pool.groups for _ in g.lanes]
+        self.simulators = [simulators[owner] for owner in OWNERS]
         self.states: list[dict[int, Any]] = [{} for _ in self.simulators]
         self.ended = [False] * len(self.simulators)
         self.pool = pool
@@ -124,7 +128,7 @@ def crowd(request):
     """The same lanes with 0 to 2 workers, and the simulators themselves."""
     with contextlib.ExitStack() as stack:
         counts = range(3) if request.param == "rich" else (0, 2)
-        pools = [open_pool(request.param, SIZES, workers) for workers in counts]
+        pools = [open_pool(request.param, SIZES, workers, simulators=2) for workers in counts]
         for pool in pools:
             stack.enter_context(pool)
             begin(pool)
@@ -207,7 +211,7 @@ def test_observations_travel_in_single_precision_and_small_integers(crowd):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_real_step_that_the_search_has_tried_is_not_simulated_again(tmp_path, workers):
     diary = tmp_path / "diary"
-    with open_pool("written", [(0, 2)], workers, diary=str(diary), luck=False) as pool:
+    with open_pool("written", [2], workers, diary=str(diary), luck=False) as pool:
         begin(pool, np.array([10, 20]))
         try_out(pool, 0, [2, 3])  # leads to cells 16 and 0, which is an end
         assert pool.arrays.terminated.tolist() == [False, True]
@@ -229,13 +233,13 @@ def test_a_real_step_that_the_search_has_tried_is_not_simulated_again(tmp_path, 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_lanes_go_on_from_what_another_pool_has_saved(workers):
     """Those that were lost stay lost; a state whose bytes are all zero is a state."""
-    with open_pool("Saved", [(0, 4)], 0) as before:
+    with open_pool("Saved", [4], 0) as before:
         begin(before)
         move(before, 0, [-1, 1, 2, 3])
         before.lost[2] = True  # as after a fault
         saved = before.save(0)
         move(before, 0, [4, 3, 2, 1])
-        with open_pool("Saved", [(0, 4)], workers) as after:
+        with open_pool("Saved", [4], workers) as after:
             after.load(0, saved)
             assert after.lost.tolist() == [False, False, True, False]
             move(after, 0, [4, 3, 2, 1])
@@ -247,7 +251,7 @@ def test_lanes_go_on_from_what_another_pool_has_saved(workers):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_where_luck_counts_a_real_step_is_never_what_the_search_saw(tmp_path, workers):
     diary = tmp_path / "diary"
-    with open_pool("written", [(0, 1)], workers, diary=str(diary), luck=True) as pool:
+    with open_pool("written", [1], workers, diary=str(diary), luck=True) as pool:
         begin(pool, np.array([10]))
         try_out(pool, 0, [2], seeds=np.array([77], np.uint64))
         move(pool, 0, [2])
@@ -275,7 +279,7 @@ def countdown_value(start: int, discount: float, end: int = 0) -> float:
     ],
 )
 def test_a_rollout_is_worth_the_discounted_rewards_up_to_the_end(workers, options):
-    with open_pool("countdown", [(0, 3)], workers, **options) as pool:
+    with open_pool("countdown", [3], workers, **options) as pool:
         begin(pool, np.array([9, 4, 3]))
         for discount in (0.9, 0.0, 1.0):
             try_out(pool, 0, [2, 2, 2], seeds=np.arange(3, dtype=np.uint64), discount=discount)
@@ -290,7 +294,7 @@ def test_a_rollout_is_worth_the_discounted_rewards_up_to_the_end(workers, option
 
 
 def test_a_rollout_that_would_never_end_is_cut():
-    with open_pool("countdown", [(0, 1)], 0, never=True) as pool:
+    with open_pool("countdown", [1], 0, never=True) as pool:
         begin(pool)
         try_out(pool, 0, [0], seeds=np.zeros(1, np.uint64), discount=1.0)
         assert pool.arrays.value[0] == 1000
@@ -299,7 +303,7 @@ def test_a_rollout_that_would_never_end_is_cut():
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_rollout_that_meets_a_reward_that_is_no_number_is_a_fault(workers):
     said: list[str] = []
-    with open_pool("countdown", [(0, 3)], workers, said.append, flaw=5) as pool:
+    with open_pool("countdown", [3], workers, said.append, flaw=5) as pool:
         begin(pool, np.array([9, 4, 3]))
         try_out(pool, 0, [0, 0, 0], seeds=np.zeros(3, np.uint64), discount=0.9)
         assert pool.lost.tolist() == [True, False, False]
@@ -421,10 +425,48 @@ def test_an_episode_that_can_not_begin_leaves_its_lane_lost(watched):
 
 
 def test_faults_of_a_group_are_counted_for_its_simulator():
-    with open_pool("faulty", [(0, 2), (1, 2)], 1) as pool:
+    with open_pool("faulty", [1, 2], 1, simulators=2) as pool:
         begin(pool)
-        try_out(pool, 1, [flawed("raise"), flawed("three")])
+        try_out(pool, 1, [GO, GO, flawed("raise"), flawed("three")])
         assert pool.faults.tolist() == [0, 2]
+
+
+def test_a_worker_that_ends_is_a_fault_of_every_simulator_it_held():
+    with open_pool("faulty", [2], 2, simulators=2) as pool:
+        begin(pool)
+        try_out(pool, 0, [flawed("exit"), GO, GO, GO])
+        assert pool.faults.tolist() == [1, 0]
+        assert pool.lost.tolist() == [True, True, False, False]
+    with open_pool("faulty", [2], 1, simulators=2) as pool:
+        begin(pool)
+        try_out(pool, 0, [flawed("exit"), GO, GO, GO])
+        assert pool.faults.tolist() == [1, 1]
+        assert pool.lost.all()
+
+
+# Lanes that can do more
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_lanes_of_another_kind_know_other_requests_and_share_other_arrays(workers):
+    said: list[str] = []
+    more = {"kind": Counting, "extra": Counting.FIELDS}
+    with open_pool("faulty", [4, 2], workers, said.append, more=more) as pool:
+        begin(pool)
+        counted = pool.arrays["counted"]
+        assert counted.shape == (6, 2)
+        for number in (3, 5):
+            pool.send(Request(Counting.COUNT, 0, new=number, budget=7, c=0.25))
+            pool.receive(0)
+        np.testing.assert_array_equal(counted, [[2, 507]] * 4 + [[0, 0]] * 2)
+        assert pool.arrays.value.tolist() == [0.25] * 4 + [0.0] * 2
+        move(pool, 0, [GO] * 4)
+        for lane in range(4):
+            assert_lane(pool, lane, lane, 1)
+        pool.send(Request(Counting.COUNT, 1, rule=1))
+        pool.receive(1)
+        assert np.flatnonzero(pool.lost).tolist() == ([4, 5] if workers else [4])
+        assert "ValueError: too many" in said[0]
 
 
 # Faults in a row
@@ -699,7 +741,7 @@ def open_files() -> int:
 def test_nothing_is_left_of_pools_that_were_closed():
     counts = []
     for cycle in range(3):
-        with open_pool("faulty", [(0, 2)], 1 + (cycle == 0)) as pool:
+        with open_pool("faulty", [2], 1 + (cycle == 0)) as pool:
             begin(pool)
             if cycle == 1:  # its worker is replaced
                 try_out(pool, 0, [flawed("exit"), GO])
@@ -724,7 +766,7 @@ def test_an_exception_ends_the_workers(monkeypatch):
 
     monkeypatch.setattr("save_rl.envs.pool._GRACE", 0.5)
     monkeypatch.setattr(_Worker, "stop", stop_and_tell)
-    with contextlib.suppress(ZeroDivisionError), open_pool("faulty", [(0, 2)], 2) as pool:
+    with contextlib.suppress(ZeroDivisionError), open_pool("faulty", [2], 2) as pool:
         begin(pool)
         mine += pids(pool)
         pool.step(0, np.zeros(2, int), np.full(2, flawed("sleep")), 1)
@@ -736,7 +778,7 @@ def test_an_exception_ends_the_workers(monkeypatch):
 
 
 def test_what_a_worker_has_started_ends_with_it():
-    with open_pool("helped", [(0, 1)], 1) as pool:
+    with open_pool("helped", [1], 1) as pool:
         begin(pool)
         move(pool, 0, [GO])
         helper = int(pool.arrays.reward[0])
@@ -796,7 +838,7 @@ def test_workers_end_with_their_parent(number, busy):
 
 def test_a_worker_knows_no_jax_and_has_one_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    with open_pool("looking", [(0, 1)], 1) as pool:
+    with open_pool("looking", [1], 1) as pool:
         begin(pool)
         seen = pool.observation(np.arange(1))
     assert seen["jax"].tolist() == [False]
@@ -806,7 +848,7 @@ def test_a_worker_knows_no_jax_and_has_one_thread(monkeypatch):
 
 
 def test_a_simulator_may_print(capfd):
-    with open_pool("chatty", [(0, 4)], 1) as pool:
+    with open_pool("chatty", [4], 1) as pool:
         begin(pool)
         for _ in range(3):
             move(pool, 0, [GO] * 4)

@@ -1,7 +1,8 @@
-"""The ring on the host against plain Python lists of transitions and episodes."""
+"""The rings of several seeds against plain Python lists of transitions and episodes."""
 
 from collections import deque
 
+import jax
 import numpy as np
 import pytest
 import scipy.stats
@@ -22,129 +23,224 @@ class Reference:
         self.newest = deque(maxlen=capacity)
         self.going = {}  # by lane: the transitions of its episode
 
-    def add(self, step, lanes, rewards, moved, over):
-        for lane in range(lanes):
+    def add(self, numbers, rewards, moved, over, first=0):
+        for lane, number in enumerate(numbers):
+            at = first + lane
             if not moved[lane]:
-                self.going[lane] = []  # abandoned: no reward will follow, and no end
+                self.going[at] = []  # abandoned: no reward will follow, and no end
                 continue
-            entry = {"number": step * lanes + lane, "rewards": [], "ended": False}
+            entry = {"number": number, "rewards": [], "ended": False}
             self.newest.append(entry)
-            self.going.setdefault(lane, []).append(entry)
-            for other in self.going[lane]:
+            self.going.setdefault(at, []).append(entry)
+            for other in self.going[at]:
                 other["rewards"].append(rewards[lane])
                 other["ended"] = over[lane]
             if over[lane]:
-                self.going[lane] = []
+                self.going[at] = []
 
 
 def total(rewards):
     return sum(GAMMA**k * reward for k, reward in enumerate(rewards))
 
 
+SEEDS = 2
+
+
+def of_seeds(*each):
+    """Transitions `[seeds, lanes, ...]`."""
+    return jax.tree.map(lambda *x: np.stack(x), *each)
+
+
+def new(step, lanes, rewards):
+    """Lock-step `step`; the numbers of the second seed are those of a later one."""
+    return of_seeds(*(transitions(step + 100 * i, lanes, rewards[i]) for i in range(SEEDS)))
+
+
+def sizes_of(moment):
+    """Sizes of both observations, made up from the numbers of transitions."""
+    return np.stack([moment.action % 5, moment.action % 7], -1)
+
+
+def add(ring, moment, moved, over, track=True, **more):
+    return host_replay.add(ring, moment, sizes_of(moment), moved, over, GAMMA, track, **more)
+
+
+_take = jax.jit(jax.vmap(host_replay.take))
+DRAWS = 900  # of 14 transitions, one is missed with probability 14 x (13/14)^900
+
+
 def sample(ring, rng, shape):
-    return host_replay.take(ring, host_replay.draw(ring, rng, shape))
+    """Transitions `[seeds, *shape, ...]`, returns, whether their episodes have ended, sizes."""
+    slots = host_replay.draw(ring, rng.spawn(len(ring.lane)), shape)
+    at = np.arange(len(slots)).reshape(-1, *[1] * len(shape)), slots
+    data = jax.tree.map(np.asarray, _take(ring.data, slots))
+    return data, *host_replay.outcomes(ring, slots), ring.size[at]
 
 
 def everything(ring):
-    """All that can be sampled, by the number of the transition."""
-    rng = np.random.default_rng(0)
-    held = min(int(ring.added), len(ring.lane))
-    if held == 0:
-        return {}
-    data, returns, finished = sample(ring, rng, (60 * held,))
-    return {int(number): (data, i, returns[i], finished[i]) for i, number in enumerate(data.action)}
+    """All that can be sampled of each seed, by the number of the transition."""
+    data, returns, finished, size = sample(ring, np.random.default_rng(0), (DRAWS,))
+    return [
+        {
+            int(number): (jax.tree.map(lambda x: x[seed, i], data), *(  # noqa: B023
+                x[seed, i] for x in (returns, finished, size)
+            ))
+            for i, number in enumerate(data.action[seed])
+        }
+        if added else {}
+        for seed, added in enumerate(ring.added)
+    ]  # fmt: skip
+
+
+def check(ring, references, moments):
+    """Whether a ring holds what the references do. moments: numbered transitions by seed."""
+    for held, reference, known in zip(everything(ring), references, moments, strict=True):
+        assert set(held) == {entry["number"] for entry in reference.newest}
+        for entry in reference.newest:
+            stored, returns, finished, size = held[entry["number"]]
+            for field, expected in zip(stored, known[entry["number"]], strict=True):
+                np.testing.assert_array_equal(field, expected)
+            np.testing.assert_array_equal(size, [entry["number"] % 5, entry["number"] % 7])
+            assert finished == entry["ended"]
+            assert returns == pytest.approx(total(entry["rewards"]), abs=1e-5)
+
+
+def remember(moments, moment):
+    """Note the transitions of a moment by seed and number."""
+    for seed, known in enumerate(moments):
+        for lane, number in enumerate(moment.action[seed].tolist()):
+            known[number] = jax.tree.map(lambda x: x[seed, lane], moment)  # noqa: B023
 
 
 @st.composite
 def histories(draw, lanes):
-    """Rewards, whether lanes moved, and whether their episodes ended; by lock-step."""
-    steps = draw(st.integers(1, 12))
-
-    def table(values):
-        row = st.lists(st.sampled_from(values), min_size=lanes, max_size=lanes)
-        return np.array(draw(st.lists(row, min_size=steps, max_size=steps)))
-
-    moved = table([True, True, True, False])
-    return table([-1.0, 0.0, 0.25, 1.0]), moved, table([False, False, True]) & moved
+    """Rewards, whether lanes moved, and whether their episodes ended; `[steps, seeds, lanes]`."""
+    shape = (draw(st.integers(1, 12)), SEEDS, lanes)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    moved = rng.random(shape) < draw(st.sampled_from([1.0, 0.75]))
+    over = (rng.random(shape) < 1 / 3) & moved
+    return rng.choice([-1.0, 0.0, 0.25, 1.0], shape), moved, over
 
 
 @sizes
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=12)
 def test_it_holds_the_newest_transitions_and_their_returns(lanes, capacity, data):
     rewards, moved, over = data.draw(histories(lanes))
-    ring = host_replay.empty(transitions(0, lanes, rewards[0]), capacity)
-    reference = Reference(capacity)
+    ring = host_replay.empty(new(0, lanes, rewards[0]), capacity)
+    references, moments = [Reference(capacity) for _ in range(SEEDS)], [{}, {}]
     for step in range(len(rewards)):
-        new = transitions(step, lanes, np.where(moved[step], rewards[step], 99.0))
-        host_replay.add(ring, new, moved[step], over[step], GAMMA, True)
-        reference.add(step, lanes, rewards[step], moved[step], over[step])
-        held = everything(ring)
-        assert set(held) == {entry["number"] for entry in reference.newest}
-        for entry in reference.newest:
-            stored, i, returns, finished = held[entry["number"]]
-            t, lane = divmod(entry["number"], lanes)
-            for field, expected in zip(stored, transitions(t, lanes, rewards[t]), strict=True):
-                np.testing.assert_array_equal(field[i], expected[lane])
-            assert finished == entry["ended"]
-            assert returns == pytest.approx(total(entry["rewards"]), abs=1e-5)
-    assert ring.added == moved.sum()
+        moment = new(step, lanes, np.where(moved[step], rewards[step], 99.0))
+        remember(moments, moment)
+        ring = add(ring, moment, moved[step], over[step])
+        for seed, reference in enumerate(references):
+            what = rewards[step, seed], moved[step, seed], over[step, seed]
+            reference.add(moment.action[seed].tolist(), *what)
+        check(ring, references, moments)
+    np.testing.assert_array_equal(ring.added, moved.sum((0, 2)))
+
+
+@given(data=st.data())
+@settings(max_examples=15)
+def test_lanes_may_arrive_in_parts(data):
+    """Two lanes at one moment and three at another: each part knows its own lanes alone."""
+    capacity = 14
+    rewards, moved, over = data.draw(histories(5))
+    ring = host_replay.empty(new(0, 5, rewards[0]), capacity)
+    references, moments = [Reference(capacity) for _ in range(SEEDS)], [{}, {}]
+    for step in range(len(rewards)):
+        moment = new(step, 5, rewards[step])
+        remember(moments, moment)
+        first, end = data.draw(st.sampled_from([(0, 2), (2, 5)]))
+        part = jax.tree.map(lambda x: x[:, first:end], moment)  # noqa: B023
+        now = [x[step, :, first:end] for x in (rewards, moved, over)]
+        ring = add(ring, part, now[1], now[2], first=first)
+        for seed, reference in enumerate(references):
+            numbers = part.action[seed].tolist()
+            reference.add(numbers, *(x[seed] for x in now), first)
+    check(ring, references, moments)
 
 
 def test_a_hand_worked_episode():
     # One lane; rewards 1, 2, 4 and then a new episode with 8, which is abandoned; γ = ½.
     # After three steps: 1 + 2/2 + 4/4 = 3, 2 + 4/2 = 4, 4. Nothing later changes them.
-    ring = host_replay.empty(transitions(0, 1, [0.0]), 5)
-    yes, no = np.array([True]), np.array([False])
+    moment = of_seeds(transitions(0, 1, [0.0]))
+    ring = host_replay.empty(moment, 5)
+    yes, no = np.array([[True]]), np.array([[False]])
     for step, (reward, moved, over) in enumerate(
         [(1.0, yes, no), (2.0, yes, no), (4.0, yes, yes), (8.0, yes, no), (0.0, no, no),
          (16.0, yes, yes)]
     ):  # fmt: skip
-        host_replay.add(ring, transitions(step, 1, [reward]), moved, over, 0.5, True)
-    np.testing.assert_allclose(ring.returns, [3.0, 4.0, 4.0, 8.0, 16.0])
-    np.testing.assert_array_equal(ring.unfinished, [False, False, False, True, False])
-    assert ring.added == 5
+        moment = of_seeds(transitions(step, 1, [reward]))
+        ring = host_replay.add(ring, moment, sizes_of(moment), moved, over, 0.5, True)
+    np.testing.assert_allclose(ring.returns, [[3.0, 4.0, 4.0, 8.0, 16.0]])
+    np.testing.assert_array_equal(ring.unfinished, [[False, False, False, True, False]])
+    assert ring.added.tolist() == [5]
 
 
 def test_without_tracking_samples_are_whole_transitions_all_the_same():
     lanes = 3
-    ring = host_replay.empty(transitions(0, lanes, [0.0] * 3), 7)
-    never = np.zeros(3, bool)
+    ring = host_replay.empty(new(0, lanes, np.zeros((2, 3))), 7)
+    never, moments = np.zeros((2, 3), bool), [{}, {}]
     for step in range(5):
-        new = transitions(step, lanes, [step, -step, 0.5])
-        host_replay.add(ring, new, ~never, never, GAMMA, False)
-    held = everything(ring)
-    assert set(held) == set(range(8, 15))
-    for number, (stored, i, _, _) in held.items():
-        t, lane = divmod(number, lanes)
-        for field, expected in zip(stored, transitions(t, lanes, [t, -t, 0.5]), strict=True):
-            np.testing.assert_array_equal(field[i], expected[lane])
+        moment = new(step, lanes, np.array([[step, -step, 0.5], [1.0, step, 2.0]]))
+        remember(moments, moment)
+        ring = add(ring, moment, ~never, never, track=False)
+    for seed, held in enumerate(everything(ring)):
+        assert set(held) == set(range(300 * seed + 8, 300 * seed + 15))
+        for number, (stored, *_) in held.items():
+            for field, expected in zip(stored, moments[seed][number], strict=True):
+                np.testing.assert_array_equal(field, expected)
 
 
 @pytest.mark.parametrize("steps", [2, 9])
 def test_samples_are_uniform_and_of_the_shape_asked_for(steps):
     lanes, capacity = 3, 10
-    ring = host_replay.empty(transitions(0, lanes, [0.0] * 3), capacity)
-    never = np.zeros(3, bool)
+    ring = host_replay.empty(new(0, lanes, np.zeros((2, 3))), capacity)
+    never = np.zeros((2, 3), bool)
     for step in range(steps):
-        host_replay.add(ring, transitions(step, lanes, [0.0] * 3), ~never, never, GAMMA, False)
-    drawn, returns, finished = sample(ring, np.random.default_rng(1), (20, 150))
-    assert drawn.target.shape == (20, 150, 3)
-    assert drawn.next_mask.shape == (20, 150, 0)
-    assert returns.shape == finished.shape == (20, 150)
-    counts = np.bincount(drawn.action.ravel(), minlength=steps * lanes)
+        ring = add(ring, new(step, lanes, np.zeros((2, 3))), ~never, never, track=False)
+    drawn, returns, finished, _ = sample(ring, np.random.default_rng(1), (20, 150))
+    assert drawn.target.shape == (2, 20, 150, 3)
+    assert drawn.next_mask.shape == (2, 20, 150, 0)
+    assert returns.shape == finished.shape == (2, 20, 150)
     held = min(capacity, steps * lanes)
-    assert not counts[:-held].any()
-    assert scipy.stats.chisquare(counts[-held:]).pvalue > 1e-3
+    for seed in range(SEEDS):
+        numbers = drawn.action[seed].ravel() - 300 * seed
+        counts = np.bincount(numbers, minlength=steps * lanes)
+        assert not counts[:-held].any()
+        assert scipy.stats.chisquare(counts[-held:]).pvalue > 1e-3
+    assert not np.array_equal(drawn.action[0] + 300, drawn.action[1])
+
+
+def test_a_seed_draws_with_its_own_numbers():
+    """What it draws depends on its generator and its own transitions alone."""
+    ring = host_replay.empty(new(0, 3, np.zeros((2, 3))), 10)
+    never = np.zeros((2, 3), bool)
+    for step in range(4):
+        moved = np.array([[True] * 3, [step < 2] * 3])
+        ring = add(ring, new(step, 3, np.zeros((2, 3))), moved, never)
+    slots = host_replay.draw(ring, [np.random.default_rng(n) for n in (5, 6)], (50,))
+    for seed in range(SEEDS):
+        one = ring._replace(lane=ring.lane[[seed]], added=ring.added[[seed]])
+        alone = host_replay.draw(one, [np.random.default_rng((5, 6)[seed])], (50,))
+        np.testing.assert_array_equal(alone[0], slots[seed])
+    assert set(slots[0]) == set(range(10))
+    assert set(slots[1]) == set(range(6))
+
+
+def test_before_there_is_anything_a_draw_has_its_shape():
+    ring = host_replay.empty(new(0, 3, np.zeros((2, 3))), 10)
+    assert host_replay.draw(ring, np.random.default_rng(0).spawn(2), (4, 3)).shape == (2, 4, 3)
 
 
 def test_samples_are_copies():
     """What is learned from may still be looked at when the ring is written next."""
-    ring = host_replay.empty(transitions(0, 1, [0.0]), 2)
-    yes = np.array([True])
-    host_replay.add(ring, transitions(0, 1, [1.0]), yes, yes, GAMMA, True)
-    drawn, returns, _ = sample(ring, np.random.default_rng(0), (4,))
+    yes = np.array([[True]])
+    ring = host_replay.empty(of_seeds(transitions(0, 1, [0.0])), 2)
+    ring = add(ring, of_seeds(transitions(0, 1, [1.0])), yes, yes)
+    drawn, returns, *_ = sample(ring, np.random.default_rng(0), (4,))
     for step in (1, 2):
-        host_replay.add(ring, transitions(step, 1, [5.0]), yes, yes, GAMMA, True)
-    assert set(drawn.action) == {0}
-    assert set(drawn.reward) == set(returns) == {1.0}
+        ring = add(ring, of_seeds(transitions(step, 1, [5.0])), yes, yes)
+    assert set(drawn.action[0]) == {0}
+    assert set(drawn.reward[0]) == set(returns[0]) == {1.0}

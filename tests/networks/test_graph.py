@@ -16,7 +16,7 @@ import save_rl
 from save_rl import networks
 from save_rl.errors import InputError
 from save_rl.networks import network_maker
-from save_rl.networks.graph import BUCKET, GraphNetwork, trim
+from save_rl.networks.graph import BUCKET, GPU_BUCKET, GraphNetwork, bucket_of, buckets, trim
 from save_rl.networks.mlp import MLPNetwork
 from tests.networks.graph_reference import action, reference
 
@@ -261,9 +261,47 @@ def test_trim_leaves_few_sizes(full):
     assert len(left) <= -(-full // BUCKET)
 
 
+@given(full=st.integers(1, 200), gpu=st.booleans(), data=st.data())
+def test_a_padded_size_has_room_and_is_one_of_a_few(full, gpu, data):
+    nodes = data.draw(st.integers(0, full))
+    bucket, size = GPU_BUCKET if gpu else BUCKET, bucket_of(nodes, full, gpu)
+    assert nodes <= size <= full
+    assert size == full or size % bucket == 0
+    assert size - nodes < bucket + bucket // 4 or nodes == 0
+    sizes = buckets(full, gpu)
+    assert sizes == sorted(set(sizes))
+    assert size in sizes
+    assert sizes[-1] == full
+    assert len(sizes) <= -(-full // bucket)
+    # Graphs of these sizes stay as they are: nothing else is ever compiled.
+    assert [bucket_of(each, full, gpu) for each in sizes] == sizes
+    example = {"nodes": np.zeros((full, 2), np.float32), "node_mask": np.ones(full, bool)}
+    assert networks.padded_sizes(example, gpu) == sizes
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+def test_what_is_cut_off_is_behind_the_size(lead):
+    rng = np.random.default_rng(0)
+    observation = make_observation(rng, rng.random((*lead, 9)) < 0.5)
+    for one in (observation, jax.tree.map(jnp.asarray, observation)):
+        cut = networks.cut(one, 4)
+        assert set(cut) == {"nodes", "node_mask"}
+        np.testing.assert_array_equal(cut["nodes"], observation["nodes"][..., :4, :])
+        np.testing.assert_array_equal(cut["node_mask"], observation["node_mask"][..., :4])
+    frames = np.zeros((2, 5))
+    assert networks.cut(frames, 3) is frames
+    assert networks.padded_sizes(frames) == [0]
+
+
 @pytest.mark.parametrize(
     ("counts", "gpu", "size"),
-    [((3, 9), False, 12), ((9, 3), False, 12), ((3, 9), True, 32), ((33, 3), True, 42)],
+    [
+        ((3, 9), False, 12),
+        ((9, 3), False, 12),
+        ((3, 9), True, 16),
+        ((3, 17), True, 32),
+        ((33, 3), True, 42),
+    ],
 )
 def test_observations_are_trimmed_alike(counts, gpu, size):
     nodes = np.zeros((1, 42, 1), np.float32)

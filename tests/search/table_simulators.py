@@ -133,3 +133,18 @@ def chain(length: int = 6, actions: int = 4) -> TableSimulator:
 class _FromTheBeginning(TableSimulator):
     def reset(self, seed: int) -> Place:
         return super().reset(int(seed))._replace(state=0)
+
+
+def wide(seed: int = 0, actions: int = 50, masked: bool = True, ends: float = 0.2):
+    """Ten states of many actions; it shows numbers of states."""
+    return TableSimulator(wide_tables(seed, actions, masked, ends), masked=masked)
+
+
+def wide_tables(seed: int, actions: int = 50, masked: bool = True, ends: float = 0.2) -> Mdp:
+    """Priors that differ clearly, but for the best three of every state, which tie."""
+    rng = np.random.default_rng((seed, 7))
+    mdp = tables(seed, 10, actions, ends, masked)
+    prior = np.argsort(rng.random(mdp.prior.shape), 1) / actions - 0.5
+    best = np.argsort(np.where(mdp.mask, -prior, np.inf), 1)[:, :3]
+    np.put_along_axis(prior, best, 0.6, 1)
+    return mdp._replace(prior=prior.astype(np.float32))

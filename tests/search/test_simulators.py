@@ -1,6 +1,8 @@
 """Search over lanes of simulators: what a literal transcription of the paper finds, lane by lane,
 however the lanes are grouped and wherever they are simulated."""
 
+import os
+import signal
 import xml.etree.ElementTree as ET
 from contextlib import ExitStack
 
@@ -12,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from save_rl import search
-from save_rl.envs.pool import Pool, Source
+from save_rl.envs.pool import Source
 from save_rl.search import draw, host
 from save_rl.search.rules import TIE_TOLERANCE, Rule
-from save_rl.search.simulators import LaneSearch
+from save_rl.search.simulators import LaneSearch, Rows
+from save_rl.search.tree_lanes import tree_pool
+from save_rl.types import SearchResult
+from tests.envs.pool_simulators import have_ended
 from tests.search import mdps, reference
 from tests.search.table_simulators import Dice, Place, TableSimulator, luck, make, tables
 
@@ -61,9 +66,14 @@ def check_untouched(result, lane):
     assert not result.explored[lane].any()
 
 
+def kept(result):
+    """A copy of what a search found; the next one writes to the same place."""
+    return SearchResult(result.q_values.copy(), result.visits.copy(), result.explored)
+
+
 def pool_at(simulator, roots, sizes):
     """A pool of this process whose lanes stand at the roots, in groups of these sizes."""
-    pool = Pool([simulator], [(0, size) for size in sizes])
+    pool = tree_pool([simulator], sizes)
     for lane, root in enumerate(roots):
         pool.place(lane, Place(int(root), 0))
     return pool
@@ -82,31 +92,30 @@ def lanes(draw_, most=5):
 
 @each_rule
 @given(
-    data=st.data(), lanes=lanes(), budget=st.integers(0, 20), overlap=st.booleans(),
+    data=st.data(), lanes=lanes(), budget=st.integers(0, 20),
     c=st.sampled_from([0.0, 0.1, 2.0]), discount=st.sampled_from([0.5, 1.0]),
 )  # fmt: skip
 @settings(max_examples=40)
-def test_every_lane_finds_what_the_equations_say(rule, data, lanes, budget, overlap, c, discount):
+def test_every_lane_finds_what_the_equations_say(rule, data, lanes, budget, c, discount):
     mdp = data.draw(mdps.mdps(rule))
     sizes, roots, seeds, active = lanes
     simulator = TableSimulator(mdp)
-    searcher = LaneSearch(pool_at(simulator, roots, sizes), range(len(sizes)), budget, overlap)
+    searcher = LaneSearch(pool_at(simulator, roots, sizes), range(len(sizes)), budget)
     result = searcher.run(
         evaluator(mdp, rule), rule=rule, c=c, discount=discount, seeds=seeds, lanes=active
     )
     assert result.tree is None
-    calls, sure = 0, True
+    assert result.actions.shape == (len(roots), 0)  # every action has a slot
     for lane, root in enumerate(roots):
         if not active[lane]:
             check_untouched(result, lane)
+            assert searcher.simulations[lane] == 0
             continue
         outcome = equations(mdp, root, rule, budget, seeds[lane], c, discount)
         check(result, lane, outcome)
-        calls += outcome.simulator_calls
-        sure &= not outcome.ambiguous
-    # A way that ends in a known terminal state asks no simulator.
-    assert simulator.count("step") == searcher.simulations
-    assert searcher.simulations == calls or not sure
+        # A way that ends in a known terminal state asks no simulator.
+        assert searcher.simulations[lane] == outcome.simulator_calls or outcome.ambiguous
+    assert simulator.count("step") == searcher.simulations.sum()
 
 
 @each_rule
@@ -152,21 +161,23 @@ def test_a_known_end_is_visited_again_without_the_simulator():
         evaluator(mdp, Rule.SAVE), rule=Rule.SAVE, seeds=np.arange(4, dtype=np.uint32), **CONSTANTS
     )
     np.testing.assert_array_equal(result.visits.sum(1), [40] * 4)
-    assert searcher.simulations == simulator.count("step") == result.explored.sum() <= 4 * 7
+    np.testing.assert_array_equal(searcher.simulations, result.explored.sum(1))
+    assert simulator.count("step") == searcher.simulations.sum() <= 4 * 7
 
 
 WORKERS, BUDGET = (0, 2), 12
-SIZES = [(0, 3), (0, 4), (1, 2)]  # lanes of each group, of two simulators
-EPISODES = np.array([5, 0, 7, 2, 11, 3, 8, 4, 6])  # where the lanes begin
+SIZES = [2, 3]  # lanes of each group, of each of two simulators
+OWNERS = np.array([0, 0, 1, 1, 0, 0, 0, 1, 1, 1])
+EPISODES = np.array([5, 0, 7, 2, 11, 3, 8, 4, 6, 1])  # where the lanes begin
 
 
 @pytest.fixture(scope="module")
 def pools():
-    """The same lanes, simulated here and in worker processes."""
+    """The same lanes, simulated and searched here and in worker processes."""
     sources = [Source("tests.search.table_simulators:make", seed, {}) for seed in (0, 1)]
     with ExitStack() as stack:
         made = [
-            stack.enter_context(Pool([make(0), make(1)], SIZES, workers=n, sources=sources))
+            stack.enter_context(tree_pool([make(0), make(1)], SIZES, workers=n, sources=sources))
             for n in WORKERS
         ]
         assert [pool.workers for pool in made] == list(WORKERS)
@@ -176,47 +187,69 @@ def pools():
 def begin(pool, groups):
     """A search leaves the lanes showing what it tried last, so that each needs its own start."""
     for group in groups:
-        _, low, high = pool.groups[group]
+        low, high = pool.groups[group]
         pool.reset(group, np.arange(low, high), EPISODES[low:high])
 
 
+class ByLane:
+    """Looks states up in the tables of the lane's simulator; notes what it was asked."""
+
+    def __init__(self, rule):
+        found = zip(*(mdps.priors(tables(seed), rule) for seed in (0, 1)), strict=True)
+        self.prior, self.value = (np.array(x, np.float32) for x in found)
+        self.asked = []
+
+    def ask(self, question):
+        lanes, pool = question.lanes, question.pool
+        self.asked.append((question.group, question.node, lanes))
+        at = OWNERS[lanes], pool.observation(lanes)
+        return Rows(lanes, self.prior[at], self.value[at], question.start)
+
+
 @each_rule
-@pytest.mark.parametrize("overlap", [False, True], ids=["in turns", "overlapping"])
-@pytest.mark.parametrize(("groups", "simulator"), [([0, 1], 0), ([2], 1)])
-def test_it_does_not_matter_who_simulates(pools, rule, overlap, groups, simulator):
-    mdp = tables(simulator)
-    low, high = (0, 7) if simulator == 0 else (7, 9)
+@pytest.mark.parametrize("groups", [[0, 1], [1]])
+def test_it_does_not_matter_who_simulates(pools, rule, groups):
+    low, high = (0, 10) if 0 in groups else (4, 10)
     seeds = np.random.default_rng(3).integers(2**32, size=high - low, dtype=np.uint32)
     active = np.arange(high - low) != 1
-    found = []
+    found, asked = [], []
     for pool in pools:
         begin(pool, groups)
-        searcher = LaneSearch(pool, groups, BUDGET, overlap)
-        result = searcher.run(
-            evaluator(mdp, rule), rule=rule, seeds=seeds, lanes=active, **CONSTANTS
-        )
-        found.append((*result[:3], searcher.simulations))
+        searcher, evaluate = LaneSearch(pool, groups, BUDGET), ByLane(rule)
+        result = searcher.run(evaluate, rule=rule, seeds=seeds, lanes=active, **CONSTANTS)
+        found.append((*kept(result)[:3], searcher.simulations.copy()))
+        asked.append(evaluate.asked)
     for other in found[1:]:
         for here, there in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(here, there)
-    for lane, root in enumerate(EPISODES[low:high]):
+    for root, owner, lane in zip(EPISODES[low:], OWNERS[low:], range(high - low), strict=True):
         if active[lane]:
+            mdp = tables(int(owner))
             check(result, lane, equations(mdp, int(root), rule, BUDGET, seeds[lane]))
         else:
             check_untouched(result, lane)
+    # Questions are about one group each, and about lanes that show something new.
+    for (group, node, lanes), (same, also, others) in zip(*asked, strict=True):
+        assert (group, node) == (same, also)
+        np.testing.assert_array_equal(lanes, others)
+        assert 0 < len(lanes) == len(set(lanes))
+        assert low + 1 not in lanes
+        assert set(lanes) <= set(range(*pools[0].groups[group]))
 
 
 def test_random_rollouts_are_the_same_in_every_process(pools):
-    seeds = np.random.default_rng(4).integers(2**32, size=7, dtype=np.uint32)
+    seeds = np.random.default_rng(4).integers(2**32, size=10, dtype=np.uint32)
     found = []
     for pool in pools:
         begin(pool, [0, 1])
         searcher = LaneSearch(pool, [0, 1], BUDGET)
-        found.append(searcher.run(None, rule=Rule.UCT, seeds=seeds, **CONSTANTS))
+        found.append(kept(searcher.run(None, rule=Rule.UCT, seeds=seeds, **CONSTANTS)))
     for other in found[1:]:
         np.testing.assert_array_equal(found[0].q_values, other.q_values)
         np.testing.assert_array_equal(found[0].visits, other.visits)
-    np.testing.assert_array_equal(np.isfinite(found[0].q_values), tables(0).mask[EPISODES[:7]])
+    masks = np.stack([tables(seed).mask for seed in (0, 1)])[OWNERS, EPISODES]
+    np.testing.assert_array_equal(np.isfinite(found[0].q_values), masks)
+    np.testing.assert_array_equal(found[0].visits.sum(1), [BUDGET] * 10)
 
 
 @each_rule
@@ -234,7 +267,7 @@ def test_rooms_are_used_again_from_search_to_search(rule):
             for lane, root in enumerate(roots):
                 pool.place(lane, Place(int(root), 0))
             options = {"rule": rule, "seeds": seeds, "lanes": active, **CONSTANTS}
-            found.append(searcher.run(evaluator(mdp, rule), **options))
+            found.append(kept(searcher.run(evaluator(mdp, rule), **options)))
         np.testing.assert_array_equal(found[0].q_values, found[1].q_values)
         np.testing.assert_array_equal(found[0].visits, found[1].visits)
 
@@ -243,9 +276,12 @@ def test_priors_are_those_of_where_the_lanes_stand():
     mdp, roots = tables(2), np.array([4, 0, 9, 9])
     searcher = LaneSearch(pool_at(TableSimulator(mdp), roots, [1, 3]), [0, 1], 0)
     active = np.array([True, True, False, True])
-    priors = searcher.priors(evaluator(mdp, Rule.SAVE), active)
+    found = searcher.priors(evaluator(mdp, Rule.SAVE), active)
     expected = np.where(mdp.mask[roots], mdp.prior[roots], -np.inf)
-    np.testing.assert_array_equal(priors[active], expected[active])
+    np.testing.assert_array_equal(found.q_values[active], expected[active])
+    assert not found.explored.any()
+    assert not searcher.simulations.any()
+    check_untouched(found, 2)
 
 
 def test_noise_changes_the_roots_of_the_lanes_it_is_given():
@@ -298,7 +334,96 @@ def test_a_lane_whose_simulator_fails_is_left_out_and_the_others_go_on():
     result = again.run(evaluator(mdp, Rule.SAVE), rule=Rule.SAVE, seeds=seeds[:2], **CONSTANTS)
     check_untouched(result, 1)
     check(result, 0, outcomes[0])
-    assert failing.count("step") == calls + again.simulations
+    assert failing.count("step") == calls + again.simulations.sum()
+    assert again.simulations[1] == 0
+
+
+def steps_of_lanes(mdp, roots, seeds):
+    """The pairs of state and action that a search from each root asks its simulator for."""
+    found = []
+    for root, seed in zip(roots, seeds, strict=True):
+        simulator = TableSimulator(mdp)
+        searcher = LaneSearch(pool_at(simulator, [root], [1]), [0], BUDGET)
+        searcher.run(evaluator(mdp, Rule.SAVE), rule=Rule.SAVE, seeds=seed[None], **CONSTANTS)
+        found.append([(call[1], call[3]) for call in simulator.calls if call[0] == "step"])
+    return found
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_simulator_that_fails_late_in_a_search_costs_its_lane_alone(workers):
+    mdp, roots, seeds = tables(0), EPISODES[:8], np.arange(8, dtype=np.uint32)
+    steps = steps_of_lanes(mdp, roots, seeds)
+    # What some lanes do, and none of them at first.
+    pairs = {pair for own in steps for pair in own} - {pair for own in steps for pair in own[:4]}
+    pair = max(pairs, key=lambda pair: (sum(pair in own for own in steps) in (2, 3), pair))
+    expected = np.array([pair in own for own in steps])
+    assert 1 < expected.sum() < 4
+    options = {"fails": [pair]}
+    source = Source("tests.search.table_simulators:make", 0, options)
+    said = []
+    with tree_pool(
+        [make(**options)], [3, 5], workers=workers, sources=[source], warn=said.append
+    ) as pool:
+        for group, (low, high) in enumerate(pool.groups):
+            pool.reset(group, np.arange(low, high), roots[low:high])
+        searcher = LaneSearch(pool, [0, 1], BUDGET)
+        result = searcher.run(evaluator(mdp, Rule.SAVE), rule=Rule.SAVE, seeds=seeds, **CONSTANTS)
+        np.testing.assert_array_equal(pool.lost, expected)
+        assert pool.faults[0] == expected.sum()
+        assert all("ValueError" in text for text in said)
+        for lane, own in enumerate(steps):
+            if expected[lane]:
+                check_untouched(result, lane)
+                assert searcher.simulations[lane] == own.index(pair) + 1
+            else:
+                check(result, lane, equations(mdp, roots[lane], Rule.SAVE, BUDGET, seeds[lane]))
+                assert searcher.simulations[lane] == len(own)
+
+
+class Deadly(ByLane):
+    """Ends a worker process when it is asked about the n-th nodes of a group."""
+
+    def __init__(self, pool, node, group):
+        super().__init__(Rule.SAVE)
+        self._worker, self._when = pool._workers[0].process, (group, node)
+
+    def ask(self, question):
+        if (question.group, question.node) == self._when:
+            os.kill(self._worker.pid, signal.SIGKILL)
+            assert have_ended([self._worker.pid])
+        return super().ask(question)
+
+
+@pytest.mark.parametrize("moment", [(0, 0), (1, 1), (0, 5), (1, BUDGET)], ids=str)
+def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(moment):
+    """Trees and states of the others go on; the next search has all lanes again."""
+    group, node = moment
+    sources = [Source("tests.search.table_simulators:make", seed, {}) for seed in (0, 1)]
+    seeds, said = np.arange(10, dtype=np.uint32), []
+    with tree_pool([make(0), make(1)], SIZES, workers=2, sources=sources, warn=said.append) as pool:
+        begin(pool, [0, 1])
+        searcher = LaneSearch(pool, [0, 1], BUDGET)
+        options = {"rule": Rule.SAVE, "seeds": seeds, **CONSTANTS}
+        result = searcher.run(Deadly(pool, node, group), **options)
+        mine = [0, 1, 4, 5, 6]  # of the first worker, all of them of the first simulator
+        assert np.flatnonzero(pool.lost).tolist() == mine
+        assert pool.faults.tolist() == [1, 0]
+        assert len(said) == 1
+        outcomes = [
+            equations(tables(int(owner)), int(root), Rule.SAVE, BUDGET, seed)
+            for owner, root, seed in zip(OWNERS, EPISODES, seeds, strict=True)
+        ]
+        for lane, outcome in enumerate(outcomes):
+            if lane in mine:
+                check_untouched(result, lane)
+            else:
+                check(result, lane, outcome)
+                assert searcher.simulations[lane] == outcome.simulator_calls
+        begin(pool, [0, 1])
+        result = searcher.run(ByLane(Rule.SAVE), **options)
+        assert not pool.lost.any()
+        for lane, outcome in enumerate(outcomes):
+            check(result, lane, outcome)
 
 
 def test_a_search_samples_with_other_numbers_each_time_and_real_steps_do_not():
@@ -313,7 +438,8 @@ def test_a_search_samples_with_other_numbers_each_time_and_real_steps_do_not():
 
     result = searcher.run(worthless, rule=Rule.UCT, c=1.0, discount=0.0, seeds=seeds)
     samples = [call for call in dice.calls if call[0] == "sample_step"]
-    assert searcher.simulations == len(samples) == 3 * BUDGET  # no sample ends an episode
+    assert searcher.simulations.tolist() == [BUDGET] * 3  # no sample ends an episode
+    assert len(samples) == 3 * BUDGET
     assert dice.count("step") == 0
     numbers = [call[-1] for call in samples]
     assert len(set(numbers)) == len(numbers)
@@ -537,7 +663,9 @@ def test_groups_have_a_tree_each():
 # The trees of the host, one step at a time.
 
 
-def step_by_step(trees, mdp, roots, rule, seeds, budget, lanes=None, drop_at=None, shuffle=None):
+def step_by_step(
+    trees, mdp, roots, rule, seeds, budget, lanes=None, drop_at=None, shuffle=None, out=None
+):
     """Search with `host.Search`; rows of priors lie in any order, and lanes may be dropped."""
     prior, value = (x.astype(np.float32) for x in mdps.priors(mdp, rule))
     order = np.arange(len(roots)) if shuffle is None else shuffle
@@ -553,8 +681,10 @@ def step_by_step(trees, mdp, roots, rule, seeds, budget, lanes=None, drop_at=Non
         at = states[every, nodes], np.maximum(actions, 0)
         states[:, k + 1] = mdp.next_state[at]
         seen = states[order, k + 1]
-        trees.expand(mdp.reward[at], mdp.terminal[at], rows, prior[seen], value[seen])
-    return trees.result()
+        trees.expand(mdp.reward[at], mdp.terminal[at], prior[seen], value[seen], rows)
+    q_values, visits = out or (np.zeros((len(roots), prior.shape[1])) for _ in range(2))
+    trees.result(q_values, visits)
+    return SearchResult(q_values, visits, visits > 0)
 
 
 @each_rule
@@ -576,12 +706,10 @@ def test_rows_say_which_prior_belongs_to_a_lane(rule, data, seed, budget, order)
 def test_dropped_lanes_stay_as_they_were_and_the_others_do_not_notice(rule):
     mdp, roots, seeds = tables(0), np.array([1, 2, 3, 4]), np.arange(4)
     out = np.full((4, 7), 5.0, np.float32), np.full((4, 7), 3, np.int32)
-    trees = host.Search(4, BUDGET, 7, out=out)
+    trees = host.Search(4, BUDGET, 7)
     result = step_by_step(
-        trees, mdp, roots, rule, seeds, BUDGET, lanes=np.array([0, 1, 3]), drop_at=(5, [1])
+        trees, mdp, roots, rule, seeds, BUDGET, np.array([0, 1, 3]), (5, [1]), out=out
     )
-    assert result.q_values is out[0]
-    assert result.visits is out[1]
     for lane in (1, 2):  # dropped, and never there
         assert np.all(result.q_values[lane] == 5.0)
         assert np.all(result.visits[lane] == 3)

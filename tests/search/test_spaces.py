@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from save_rl.rescaling import rescale, unscale
 from save_rl.search import host
 from save_rl.search.rules import Rule, Space
-from save_rl.search.simulators import LaneSearch
+from save_rl.search.simulators import LaneSearch, Rows
 from tests.search import mdps
 from tests.search.table_simulators import TableSimulator
 from tests.search.test_simulators import CONSTANTS, evaluator, lanes, pool_at
@@ -161,25 +161,23 @@ class Remembering:
     def __init__(self, mdp, rule):
         self._look, self.paths = evaluator(mdp, rule), {}
 
-    def at(self, lanes, parents, node):
-        self._next = lanes, parents, node
-
-    def __call__(self, states, mask):
-        lanes, parents, node = self._next
-        assert len(lanes) == len(parents) == len(states)
+    def ask(self, question):
+        lanes, node, pool = question.lanes, question.node, question.pool
+        states, parents = pool.observation(lanes), pool.arrays.node[lanes]
+        assert question.first == 0
         for lane, parent, state in zip(lanes.tolist(), parents.tolist(), states, strict=True):
-            before = self.paths[lane, parent] if parent >= 0 else ()
+            before = self.paths[lane, parent] if node > 0 else ()
             self.paths[lane, node] = (*before, int(state))
-        return self._look(states, mask)
+        return Rows(lanes, *self._look(states, pool.arrays.mask[lanes]), question.start)
 
 
-@given(data=st.data(), lanes=lanes(), budget=st.integers(0, 20), overlap=st.booleans())
+@given(data=st.data(), lanes=lanes(), budget=st.integers(0, 20))
 @settings(max_examples=40)
-def test_a_memory_is_told_where_a_node_comes_from(data, lanes, budget, overlap):
+def test_a_memory_is_told_where_a_node_comes_from(data, lanes, budget):
     mdp = data.draw(mdps.mdps(Rule.SAVE))
     sizes, roots, seeds, active = lanes
     pool = pool_at(TableSimulator(mdp), roots, sizes)
-    search = LaneSearch(pool, range(len(sizes)), budget, overlap)
+    search = LaneSearch(pool, range(len(sizes)), budget)
     evaluate = Remembering(mdp, Rule.SAVE)
     arguments = {"rule": Rule.SAVE, "seeds": seeds, "lanes": active, "return_tree": True}
     trees = search.run(evaluate, **arguments, **CONSTANTS).tree

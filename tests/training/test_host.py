@@ -12,12 +12,15 @@ import pytest
 
 import save_rl
 from save_rl.envs.pool import Source
+from save_rl.envs.worker import ANY_LEVEL
 from save_rl.learning import host_replay
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.search.rules import TIE_TOLERANCE
 from save_rl.search.simulators import LaneSearch
-from save_rl.training import checkpoint, stage
-from save_rl.training.host import Program
+from save_rl.training import checkpoint
+from save_rl.training.host import actor, trainer
+from save_rl.training.host.actor import Actor
+from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.settings import TrainSettings
 from tests.search import mdps, reference
 from tests.search.table_simulators import FOREVER, Place, TableSimulator, maze
@@ -44,14 +47,14 @@ def settings(agent, seeds, **changes):
 
 @pytest.fixture
 def make():
-    """Makes programs over mazes, and closes them."""
+    """Makes trainers over mazes, and closes them."""
     made = []
 
     def program(agent="save", seeds=(0,), env=None, how=None, **changes):
         options = env or {}
         sources = [Source("tests.search.table_simulators:maze", n, options) for n in seeds]
         mazes = [maze(seed, **options) for seed in seeds]
-        made.append(Program(settings(agent, seeds, **changes), mazes, sources, **(how or {})))
+        made.append(HostTrainer(settings(agent, seeds, **changes), mazes, sources, **(how or {})))
         return made[-1]
 
     yield program
@@ -64,14 +67,22 @@ def copy(program, state):
     return jax.tree.map(lambda x: np.array(x), program.snapshot(state))
 
 
-def history(program, chunks, state=None, first=0):
+def history(program, chunks, state=None, first=0, running=None):
     """The arrays before each chunk and after the last, and the last state."""
     state = program.begin() if state is None else state
+    running = np.ones(len(program.settings.seeds), bool) if running is None else running
     states = [copy(program, state)]
     for chunk in range(first, first + chunks):
-        state = program.advance(state, chunk * program.settings.chunk)
+        state = program.advance(state, chunk * program.settings.chunk, running)
         states.append(copy(program, state))
     return states, state
+
+
+def of_seed(state, i):
+    """The arrays of one seed."""
+    ends = np.cumsum(state.episode_step.sum(1))
+    own = state.history[ends[i] - state.episode_step[i].sum() : ends[i]]
+    return jax.tree.map(lambda x: x[i], state._replace(history=()))._replace(history=own)
 
 
 def assert_identical(one, other):
@@ -94,7 +105,7 @@ class Walk(NamedTuple):
 
     agent: str
     simulator: TableSimulator
-    program: Program
+    program: HostTrainer
     states: list  # before each lock-step and after the last
     ties: list  # [lanes] the seeds that each search broke ties with
     noisy: np.ndarray | None  # [steps, lanes, A] the priors of roots, where they are noisy
@@ -147,10 +158,10 @@ LONG_WALKS = {"greedy": ("save", False, 0.0)}  # `save-puct` is greedy, `q-learn
 def walk(request):
     agent, masked, epsilon = (WALKS | LONG_WALKS)[request.param]
     ties, noisy, epsilons = [], [], []
-    run, mix, act = LaneSearch.run, stage.mix_noise_all, stage.act_all
+    run, mix, act = LaneSearch.run, actor.mix_noise_all, actor.act_all
 
     def spied_run(self, *arguments, **options):
-        ties.append(options["seeds"])
+        ties.append(options["seeds"].copy())
         return run(self, *arguments, **options)
 
     def spied_mix(seeds, share, priors):
@@ -167,15 +178,16 @@ def walk(request):
         agent, (0,), replay=STEPS * LANES, epsilon_start=epsilon, epsilon_end=epsilon / 2,
         epsilon_episodes=50,
     )  # fmt: skip
-    program = Program(chosen, [simulator])
+    program = HostTrainer(chosen, [simulator])
     simulator.calls.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LaneSearch, "run", spied_run)
-        patch.setattr(stage, "mix_noise_all", spied_mix)
-        patch.setattr(stage, "act_all", spied_act)
+        patch.setattr(actor, "mix_noise_all", spied_mix)
+        patch.setattr(actor, "act_all", spied_act)
         states, _ = history(program, STEPS)
     rows = np.concatenate(noisy).reshape(STEPS, LANES, -1) if noisy else None
-    return Walk(agent, simulator, program, [seed for (seed,) in states], ties, rows, epsilons)
+    states = [of_seed(state, 0) for state in states]
+    return Walk(agent, simulator, program, states, ties, rows, epsilons)
 
 
 @WALKED
@@ -340,18 +352,19 @@ LONG_UPDATES = ("save-puct", "save-no-amortization")
 def test_an_update_is_a_step_of_adam_on_the_loss_of_what_was_sampled(make, monkeypatch, name):
     made = make(name, env={"masked": True, "limit": 6}, batch=8, replay_ratio=1, target_period=2)
     assert made.settings.updates_per_step == 1
-    sampled, take = [], host_replay.take
+    drawn, draw = [], host_replay.draw
 
     def spied(*arguments):
-        sampled.append(take(*arguments))
-        return sampled[-1]
+        drawn.append(draw(*arguments))
+        return drawn[-1]
 
-    monkeypatch.setattr(host_replay, "take", spied)
-    (start,) = made.begin()
-    state = (start._replace(episodes=np.array(EPISODES)),)
-    (*_, (before,), (after,)), _ = history(made, 4, state)
-    batches, returns, finished = sampled[-1]
-    batch = jax.tree.map(lambda x: x[0], batches)
+    monkeypatch.setattr(host_replay, "draw", spied)
+    state = made.begin()._replace(episodes=np.array([EPISODES]))
+    states, _ = history(made, 4, state)
+    before, after = (of_seed(state, 0) for state in states[-2:])
+    (slots,) = drawn[-1][0]  # of one seed, one update
+    batch, ring = jax.tree.map(lambda x: x[slots], before.replay.data), before.replay
+    returns, finished = ring.returns[slots], ~ring.unfinished[slots]
     mask, next_mask = (np.unpackbits(x, -1, 5).astype(bool) for x in (batch.mask, batch.next_mask))
     batch = batch._replace(mask=mask, next_mask=next_mask)
     assert batch.action.shape == (8,)
@@ -360,7 +373,7 @@ def test_an_update_is_a_step_of_adam_on_the_loss_of_what_was_sampled(make, monke
     loss_gradient = jax.value_and_grad(
         lambda params: literal_loss(
             name, learning.network(params), learning.network(before.learner.target), batch,
-            returns[0], finished[0], BETAS[name],
+            returns, finished, BETAS[name],
         ),
         has_aux=True,
     )  # fmt: skip
@@ -384,7 +397,7 @@ def test_an_update_is_a_step_of_adam_on_the_loss_of_what_was_sampled(make, monke
 
 def test_learning_begins_late_enough_and_the_target_network_follows(make):
     states, _ = history(make("q-learning", min_replay=20, target_period=3), 10)
-    states = [state for (state,) in states]
+    states = [of_seed(state, 0) for state in states]
     for before, after in pairwise(states[:4]):  # 0, 8 and 16 transitions before it
         assert is_same(before.learner, after.learner)
         assert after.updates == after.stats.updates == after.stats.loss_q == 0
@@ -398,31 +411,22 @@ def test_learning_begins_late_enough_and_the_target_network_follows(make):
         assert is_same(after.learner.target, expected)
 
 
-def test_a_seed_that_had_its_episodes_rests_while_others_go_on(make):
-    made = make("q-learning", (0, 1), env={"ends": 0.0, "limit": 2}, episodes=8)
-    first, second = made.begin()
-    state = (first._replace(episodes=np.array(5)), second)
-    states, state = history(made, 5, state)
-    assert [int(first.episodes) for first, _ in states] == [5, 5, 13, 13, 13, 13]
-    assert [int(second.episodes) for _, second in states] == [0, 0, 8, 8, 8, 8]
-    for before, after in pairwise(states[2:]):
-        assert_identical(before, after)
-
-
 def test_counters_and_statistics(make):
     made = make("save", (0, 1))
     states, state = history(made, 3)
     done = made.counters(state)
     assert done.env_steps.tolist() == [3 * LANES] * 2
     assert done.updates.tolist() == done.stats.updates.tolist() == [4, 4]
-    assert done.simulator_steps.tolist() == [int(seed.simulator_steps) for seed in states[-1]]
+    assert done.simulator_steps.tolist() == states[-1].simulator_steps.tolist()
+    assert done.level.tolist() == [ANY_LEVEL] * 2
     forgotten = made.forget_stats(state)
     stats = made.counters(forgotten).stats
     assert not any(np.any(x) for x in stats._replace(return_min=0, return_max=0))
     assert stats.return_min.tolist() == [np.inf] * 2
     assert stats.return_max.tolist() == [-np.inf] * 2
-    for before, after in zip(states[-1], forgotten, strict=True):
-        assert is_same(before._replace(stats=(), history=()), after._replace(stats=(), history=()))
+    assert is_same(
+        states[-1]._replace(stats=(), history=()), forgotten._replace(stats=(), history=())
+    )
 
 
 # A run depends on its seed and on nothing else.
@@ -434,7 +438,7 @@ MASKED = {"masked": True, "limit": 6}
 def programs():
     """For seeds 3 and 5, simulated in this process."""
     return {
-        agent: Program(
+        agent: HostTrainer(
             settings(agent, (3, 5), chunk=5), [maze(seed, **MASKED) for seed in (3, 5)],
             test_lanes=3,
         )
@@ -453,25 +457,34 @@ def undisturbed(programs):
     ("agent", "how"),
     [
         ("save", {"workers": 2}),
-        ("save", {"workers": 3, "overlap": False}),
+        ("save", {"workers": 3, "groups": 3}),
+        ("save", {"groups": 1}),
+        pytest.param("save", {"groups": 8}, marks=pytest.mark.slow),
         pytest.param("save", {"workers": 1}, marks=pytest.mark.slow),
-        pytest.param("save", {"overlap": False}, marks=pytest.mark.slow),
         pytest.param("puct", {"workers": 2}, marks=pytest.mark.slow),
+        pytest.param("puct", {"groups": 5}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
-def test_it_does_not_matter_who_simulates(make, undisturbed, agent, how):
-    made = make(agent, (3, 5), MASKED, how, chunk=5)
-    assert made.pool.workers == how.get("workers", 0)
+def test_it_does_not_matter_who_simulates_in_how_many_groups(
+    make, monkeypatch, undisturbed, agent, how
+):
+    workers, groups = how.get("workers", 0), how.get("groups", 2)
+    changed = {"workers": workers, "groups": groups}
+    monkeypatch.setattr(trainer, "Actor", lambda *given, **more: Actor(*given, **more | changed))
+    made = make(agent, (3, 5), MASKED, chunk=5)
+    assert made.pool.workers == workers
+    assert len(made.actor.places.groups) == groups
     assert_identical(history(made, 3)[0][-1], undisturbed[agent])
 
 
 @UNDISTURBED
 @pytest.mark.parametrize("agent", ["save", pytest.param("puct", marks=pytest.mark.slow)])
 def test_a_seed_does_not_depend_on_the_seeds_beside_it(make, undisturbed, agent):
-    alone = history(make(agent, (5,), MASKED, chunk=5), 3)[0][-1][0]
-    assert_identical(alone, undisturbed[agent][1])
-    third, fifth = undisturbed[agent]
+    """Up to rounding: networks of several seeds are one batched product."""
+    alone = of_seed(history(make(agent, (5,), MASKED, chunk=5), 3)[0][-1], 0)
+    third, fifth = (of_seed(undisturbed[agent], i) for i in (0, 1))
+    assert_same(alone, fifth, rtol=1e-3, atol=1e-4)
     assert not is_same(third.learner.params, fifth.learner.params)
     assert not np.array_equal(third.episode_seed, fifth.episode_seed)
 
@@ -479,10 +492,10 @@ def test_a_seed_does_not_depend_on_the_seeds_beside_it(make, undisturbed, agent)
 @UNDISTURBED
 def test_the_length_of_chunks_does_not_matter(make, undisturbed):
     one_by_one = history(make("save", (3, 5), MASKED, chunk=1), 15)[0][-1]
-    for here, there in zip(one_by_one, undisturbed["save"], strict=True):
-        # Sums of losses are taken in another order.
-        assert_same(here.stats, there.stats, rtol=1e-5)
-        assert is_same(here._replace(stats=()), there._replace(stats=()))
+    here, there = one_by_one, undisturbed["save"]
+    # Sums of losses are taken in another order.
+    assert_same(here.stats, there.stats, rtol=1e-5)
+    assert is_same(here._replace(stats=()), there._replace(stats=()))
 
 
 @UNDISTURBED
@@ -500,7 +513,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(
     make, programs, undisturbed, tmp_path, agent, workers
 ):
     states, _ = history(programs[agent], 2)
-    assert all(seed.episode_step.max() > 1 for seed in states[-1])  # in the middle of episodes
+    assert np.all(states[-1].episode_step.max(1) > 1)  # in the middle of episodes
     checkpoint.save(tmp_path, 2, states[-1], {"time_s": 1.0})
 
     second = make(agent, (3, 5), MASKED, {"workers": workers}, chunk=5)
@@ -558,7 +571,7 @@ def play_greedily(simulator, program, params, seed, budget, longest):
 def trained():
     """A program that plays three test episodes at once, and its parameters of both seeds."""
     mazes = [maze(seed, masked=True, limit=9, ends=0.1) for seed in (0, 4)]
-    program = Program(settings("save", (0, 4)), mazes, test_lanes=3)
+    program = HostTrainer(settings("save", (0, 4)), mazes, test_lanes=3)
     _, state = history(program, 3)
     return program, program.params(state)
 
@@ -568,7 +581,7 @@ def trained():
 @pytest.mark.parametrize("longest", [None, 4])
 def test_test_episodes_are_those_of_the_greedy_policy(trained, monkeypatch, budget, longest):
     made, params = trained
-    simulators = made._simulators
+    simulators = made.actor.simulators
     for simulator in simulators if longest else ():
         monkeypatch.setattr(simulator, "max_steps", longest, raising=False)
     for episodes in (2, 3, 8):
@@ -577,10 +590,11 @@ def test_test_episodes_are_those_of_the_greedy_policy(trained, monkeypatch, budg
         returns, steps = made.play(params, episodes, budget, number=episodes)
         assert returns.shape == steps.shape == (2, episodes)
         for i, simulator in enumerate(simulators):
+            mine = jax.tree.map(lambda x: x[i], params)  # noqa: B023
             seeds = [call[1] for call in simulator.calls if call[0] == "reset"]
             assert len(seeds) == len(set(seeds)) == episodes
             expected = [
-                play_greedily(simulator, made, params[i], seed, budget, longest or FOREVER)
+                play_greedily(simulator, made, mine, seed, budget, longest or FOREVER)
                 for seed in seeds
             ]
             found = list(zip(returns[i], steps[i], strict=True))
@@ -601,7 +615,7 @@ def test_tests_leave_training_alone(programs, undisturbed):
     state = made.begin()
     for chunk in range(3):
         made.play(made.params(state), 5, chunk, chunk)
-        state = made.advance(state, chunk * 5)
+        state = made.advance(state, chunk * 5, np.ones(2, bool))
         made.play(made.params(state), 2, 0, 0)
     assert_identical(copy(made, state), undisturbed["save"])
 
@@ -612,9 +626,8 @@ def test_tests_leave_training_alone(programs, undisturbed):
 def test_a_failing_simulator_costs_the_episode_and_nothing_else(make):
     """State 2 raises at action 3: nothing of that is stored, and the lane begins anew."""
     made = make("q-learning", env={"fails": [[2, 3]], "limit": 5}, replay=STEPS * LANES)
-    (simulator,) = made._simulators
-    states, _ = history(made, STEPS)
-    states = [state for (state,) in states]
+    (simulator,) = made.actor.simulators
+    states = [of_seed(state, 0) for state in history(made, STEPS)[0]]
     last, data = states[-1], states[-1].replay.data
     stored = int(last.env_steps)
     assert 0 < last.restarts == STEPS * LANES - stored
@@ -645,36 +658,37 @@ class Reluctant(TableSimulator):
 def test_a_checkpoint_with_a_lane_that_could_not_begin_goes_on_the_same():
     simulator = maze(0)
     reluctant = Reluctant(simulator.mdp, simulator.features, limit=4, masked=False)
-    programs = [Program(settings("q-learning", (0,)), [reluctant]) for _ in range(2)]
+    programs = [HostTrainer(settings("q-learning", (0,)), [reluctant]) for _ in range(2)]
     state = programs[0].begin()
     step = 0
     while not programs[0].pool.lost.any():
-        state = programs[0].advance(state, step)
+        state = programs[0].advance(state, step, np.ones(1, bool))
         step += 1
     restored = programs[1].restore(copy(programs[0], state))
     np.testing.assert_array_equal(programs[1].pool.lost, programs[0].pool.lost)
     here, _ = history(programs[0], 2, state, step)
     there, _ = history(programs[1], 2, restored, step)
     assert_identical(here, there)
-    assert here[-1][0].env_steps - here[0][0].env_steps < 2 * LANES
+    assert here[-1].env_steps[0] - here[0].env_steps[0] < 2 * LANES
 
 
 def test_a_test_episode_that_fails_is_played_again(make):
     """It counts from its new start: nothing is left of what it had made before."""
     made = make("q-learning", env={"limit": 5, "ends": 0.6}, how={"test_lanes": 2})
-    (simulator,) = made._simulators
-    (params,) = made.params(made.begin())
-    best = values_of(made, params, simulator).argmax(1)
+    (simulator,) = made.actor.simulators
+    params = made.params(made.begin())
+    mine = jax.tree.map(lambda x: x[0], params)
+    best = values_of(made, mine, simulator).argmax(1)
     at = np.arange(6), best
     after = np.where(simulator.mdp.terminal[at], -1, simulator.mdp.next_state[at])
     first = next(state for state in range(6) if after[state] not in (-1, state))
     simulator.fails = frozenset({(int(after[first]), int(best[after[first]]))})
     simulator.calls.clear()
-    returns, steps = made.play([params], 12, 0, 1)
+    returns, steps = made.play(params, 12, 0, 1)
     seeds = [call[1] for call in simulator.calls if call[0] == "reset"]
     assert len(seeds) == 12 + made.pool.faults[0]
     assert any(seed % 6 == first for seed in seeds)  # it fails after a step
-    ends = [play_greedily(simulator, made, params, seed, 0, FOREVER) for seed in seeds]
+    ends = [play_greedily(simulator, made, mine, seed, 0, FOREVER) for seed in seeds]
     found = zip(*(x[0].tolist() for x in (returns, steps)), strict=True)
     for a, b in zip(sorted(found), sorted(end for end in ends if end), strict=True):
         assert a == pytest.approx(b, abs=1e-5)

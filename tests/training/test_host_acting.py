@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from save_rl.agents import ACTS, get_agent
 from save_rl.search.host import mix_noise_all
 from save_rl.training.acting import choose_action
-from save_rl.training.host_acting import act_all
+from save_rl.training.host.acting import act_all
 from save_rl.types import SearchResult
 from tests.training.test_acting import ACTIONS, MASKED, is_drawn_from, searches
 
@@ -20,15 +20,23 @@ TEST = -1.0  # ε of a test
 C = 0.7
 
 
-def act(name, q, visits, epsilon, seeds, lanes=None):
-    """Final actions of lanes that all found the same; -9 where none was asked for."""
-    agent, count = get_agent(name), len(seeds)
+def act(name, q, visits, epsilon, seeds, lanes=None, root=(), mask=None, search=True):
+    """Final actions of lanes that all found the same; -9 where none was asked for.
+
+    root: the actions of the slots, if not all actions have one. mask: `[A]`, by default what has a
+    value.
+    """
+    count, mask = len(seeds), np.array(q) > MASKED if mask is None else mask
     actions = np.full(count, -9)
+
+    def everywhere(row, kind):
+        return np.tile(np.array(row, kind), (count, 1))
+
     act_all(
-        np.arange(count) if lanes is None else lanes, np.asarray(seeds, np.uint32), True,
-        ACTS.index(agent.act), C, np.full(count, epsilon, np.float32),
-        np.tile(np.array(q, np.float32), (count, 1)),
-        np.tile(np.array(visits, np.int32), (count, 1)), actions,
+        np.arange(count) if lanes is None else lanes, np.asarray(seeds, np.uint32), search,
+        ACTS.index(get_agent(name).act), C, np.full(count, epsilon, np.float32),
+        everywhere(q, np.float32), everywhere(visits, np.int32), everywhere(root, np.int32),
+        everywhere([] if np.all(mask) else np.packbits(mask), np.uint8), len(mask), actions,
     )  # fmt: skip
     return actions
 
@@ -132,14 +140,38 @@ def test_hand_worked_choices(name, q, visits, epsilon, weights):
 
 
 def test_without_a_search_an_agent_of_visits_is_greedy_on_its_policy():
-    actions = np.zeros(50, np.int64)
-    policy = np.tile(np.array([0.2, MASKED, 0.5, 0.3], np.float32), (50, 1))
-    act_all(
-        np.arange(50), np.arange(50, dtype=np.uint32), False, ACTS.index("visits"), C,
-        np.full(50, TEST),
-        policy, np.zeros((50, 4), np.int32), actions,
-    )  # fmt: skip
-    assert set(actions) == {2}
+    policy = [0.2, MASKED, 0.5, 0.3]
+    assert set(act("puct", policy, [0] * 4, TEST, np.arange(50), search=False)) == {2}
+
+
+LISTED = ["save", "save-counts", "puct"]  # the others look at every action
+
+
+@pytest.mark.parametrize("name", LISTED)
+@pytest.mark.parametrize("epsilon", [TEST, 0.0])
+@given(data=st.data())
+@settings(max_examples=20)
+def test_slots_are_chosen_as_actions_are(name, epsilon, data):
+    q, visits = data.draw(searches(least=name != "save"))
+    root = np.array(data.draw(st.permutations(range(40)))[: len(q)])
+    mask = np.isin(np.arange(40), root)
+    seeds = np.arange(30)
+    slots = act(name, q, visits, epsilon, seeds)
+    np.testing.assert_array_equal(
+        act(name, q, visits, epsilon, seeds, root=root, mask=mask), root[slots]
+    )
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_random_actions_are_of_all_that_are_allowed(masked):
+    """Not only of those that have a slot."""
+    actions = 21
+    mask = (np.arange(actions) % 3 > 0) | (not masked)
+    root, q, visits = [4, 19, 20, 1], [0.5, 0.25, 0.1, 0.0], [2, 1, 0, 0]
+    weights = 0.4 * mask / mask.sum()
+    weights[4] += 0.6
+    seeds = np.arange(DRAWS)
+    assert is_drawn_from(act("save", q, visits, 0.4, seeds, root=root, mask=mask), weights)
 
 
 @AGENTS

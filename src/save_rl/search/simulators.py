@@ -246,6 +246,9 @@ class LaneSearch:
 
     def _send(self, group: int, simulation: int) -> None:
         """Request the next simulation, or the result after the last one."""
+        low, high = self.pool.groups[group]
+        # A worker may have been replaced since the search began, and have no states.
+        self.pool.arrays["searched"][low:high] &= ~self.pool.lost[low:high]
         command = SIMULATE if simulation < self.budget else RESULT
         request = self._request._replace(command=command, group=group, new=simulation + 1)
         self.pool.send(request)

@@ -22,7 +22,7 @@ from save_rl.envs import tightrope
 from save_rl.errors import InputError
 from save_rl.search import host
 from save_rl.search.rules import Rule, Space
-from save_rl.training.host_acting import act
+from save_rl.training.host.acting import act
 
 _transition = njit(tightrope.transition)
 _UCT, _PUCT = int(Rule.UCT), int(Rule.PUCT)
@@ -153,6 +153,7 @@ def run(
     stored = 0
     prior, scratch, q_values = np.zeros(actions), np.zeros(actions), np.zeros(actions)
     visits = np.zeros(actions, np.int64)
+    every, unmasked = trees.choice[0, 0], np.zeros(0, np.uint8)  # all actions have slots
     episode_states, episode_rewards = np.zeros(states, np.int64), np.zeros(states)
     episode_policies = np.zeros((states, actions))
     results = np.zeros(test_episodes)
@@ -176,7 +177,10 @@ def run(
                     trees, positions, env, tables, prior, search_rule, goal, budget, c, discount
                 )
                 host.root_result(trees, 0, search_rule, q_values, visits)
-            action = act(searching, how, c, -1.0 if test else epsilon, q_values, visits)
+            action = act(
+                searching, how, c, -1.0 if test else epsilon, q_values, visits, every, unmasked,
+                actions,
+            )  # fmt: skip
             after, reward, over = _transition(
                 env.fatal, env.step_reward, env.goal_reward, position, goal, action
             )
