@@ -335,7 +335,9 @@ def train(
         RunDirectory.check_new(out)
     seen = overseer or Overseer()
     target = select_device(device)
-    with jax.default_device(target), seen.stop as stop, ExitStack() as stack:
+    with (
+        enough_memory(), jax.default_device(target), seen.stop as stop, ExitStack() as stack
+    ):  # fmt: skip
         program = seen.make(
             settings, target, workers=workers, step_timeout=step_timeout,
             test_lanes=min(settings.test_episodes, settings.lanes),
@@ -358,8 +360,7 @@ def train(
                     run.save()
                     message = f"stopped; '{out}' is saved, continue with --resume."
                     raise Interrupted(message, stop.code)
-                with enough_memory():
-                    run.chunk()
+                run.chunk()
                 if seen.watch is not None:
                     run.figures = seen.watch(run.chunks, program.counters(run.state))
                 if is_log_point(run.chunks) or run.finished():
