@@ -105,10 +105,11 @@ def maze(
     limit: int = FOREVER,
     masked: bool = False,
     fails: tuple[tuple[int, int], ...] = (),
+    actions: int = 5,
 ) -> TableSimulator:
-    """Six states of five actions, to be known by four numbers each."""
+    """Six states of five actions or more, to be known by four numbers each."""
     features = np.random.default_rng((seed, 1)).standard_normal((6, 4)).astype(np.float32)
-    mdp = tables(seed, 6, 5, ends, masked)
+    mdp = tables(seed, 6, actions, ends, masked)
     pairs = frozenset((state, action) for state, action in fails)
     return TableSimulator(mdp, features, limit=limit, masked=masked, fails=pairs)
 

@@ -81,13 +81,14 @@ def add(
     gamma: float,
     track: bool,
     first: int = 0,
+    running: np.ndarray | None = None,
 ) -> HostReplay:
     """Write the transitions of a lock-step, `[seeds, lanes, ...]`; donates the old ones.
 
     sizes: `[seeds, lanes, 2]`, see `HostReplay`. moved: `[seeds, lanes]`, true for lanes that
     stepped; the episodes of the others are abandoned. over: the episode ends with this transition.
     track: update returns. first: index of the first of these lanes, if the replay serves others,
-    too.
+    too. running: `[seeds]`; the others rest, and keep their episodes. Default all.
     """
     seeds, capacity = replay.lane.shape
     count = moved.cumsum(1)
@@ -99,7 +100,7 @@ def add(
     for seed in range(seeds):
         lanes = np.flatnonzero(moved[seed])
         replay.size[seed, slots[seed, lanes]] = sizes[seed, lanes]
-        if track:
+        if track and (running is None or running[seed]):
             own = HostReplay(None, *(x[seed] for x in replay[1:]))  # pyright: ignore[reportArgumentType]
             _track(own, slots[seed, lanes], np.asarray(transitions.reward)[seed], moved[seed],
                    over[seed], gamma, first)  # fmt: skip

@@ -40,7 +40,7 @@ def sent(experience):
 
 
 def run(setup, collectors, steps):
-    """Make lock-steps, with new parameters in every third, as in `settings`.
+    """Make lock-steps, with new parameters as often as the settings say.
 
     Return the learner, its state and the episodes of every collector.
     """
@@ -48,7 +48,7 @@ def run(setup, collectors, steps):
     state = learner.begin()
     for step in range(steps):
         updates = learner.updates(state)
-        if step % 3 == 0:
+        if step % setup.r2d2.refresh == 0:
             for one in collectors:
                 one.use([np.asarray(x) for x in jax.tree.leaves(state.learner.params)])
         for i, one in enumerate(collectors):

@@ -44,7 +44,7 @@ def settings(agent="r2d2-save", chunk=CHUNK, **changes):
         "network": NetworkSettings(profile="small"),
         "sequences": SequenceSettings(burn_in=4, train=6, period=3, gamma=0.9),
         "replay": ReplaySettings(60, minimum=6, batch=4, threads=1, capacity_bytes=2**26),
-        "refresh": 3,
+        "refresh": 5,
         "target_period": 7,
         **changes,
     }

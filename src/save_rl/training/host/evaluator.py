@@ -157,12 +157,12 @@ class NetworkEvaluator:
         low, high = pool.groups[question.group]
         everybody = np.arange(low, high).reshape(self._seeds, -1)
         each = everybody.shape[1]
+        # Groups of a GPU are all as large as the largest. Products of few rows round otherwise.
+        least = network.batch if network.whole else _SMALLEST_BATCH
         if not network.whole and question.node > 0:
             lanes = _new_lanes(question.lanes, everybody)
-        elif network.whole and each < network.batch:  # as large as the other groups
-            lanes = np.pad(everybody, ((0, 0), (0, network.batch - each)), "edge")
         else:
-            lanes = everybody
+            lanes = np.pad(everybody, ((0, 0), (0, max(least - each, 0))), "edge")
         (observation,) = trim(pool.observation(lanes), gpu=network.whole)
         packed = pool.arrays["allowed"][lanes]
         if network.listed:

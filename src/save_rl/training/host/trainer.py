@@ -266,12 +266,14 @@ class HostLearner:
         slots = host_replay.draw(state.replay, random, (s.updates_per_step, s.batch))
         return Updates(self.programs, state.learner, state.replay, slots, state.episodes, active)
 
-    def record(self, replay: HostReplay, experience: Experience, first: int = 0) -> HostReplay:
+    def record(
+        self, replay: HostReplay, experience: Experience, running: np.ndarray, first: int = 0
+    ) -> HostReplay:
         """Add the experience of lanes to replay. first: index of the first lane."""
         track = self.learning.agent.value_loss == "return"
         return host_replay.add(
             replay, experience.transitions, experience.sizes, experience.moved, experience.over,
-            self.settings.discount, track, first,
+            self.settings.discount, track, first, running,
         )  # fmt: skip
 
 
@@ -437,7 +439,7 @@ class HostTrainer:
         """Add the experience of lanes to replay, and count it. first: index of the first lane."""
         moved, over = experience.moved, experience.over
         state = state._replace(
-            replay=self.learner.record(state.replay, experience, first),
+            replay=self.learner.record(state.replay, experience, running, first),
             episode_step=experience.episode_step,
             episode_return=experience.episode_return,
         )

@@ -15,6 +15,8 @@ from save_rl.training.host.actor import ACT, RESET, Actor
 from save_rl.training.r2d2.network import RecurrentEvaluator
 from save_rl.training.r2d2.setup import Setup
 
+StateT = TypeVar("StateT", bound=Any)
+
 
 class Experience(NamedTuple):
     """The results of a lock-step of the lanes, `[1, lanes]`, and the sequences it completed."""
@@ -45,9 +47,6 @@ def no_episodes(lanes: int) -> Episodes:
     return Episodes(
         np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.float32)
     )
-
-
-StateT = TypeVar("StateT", bound=Any)
 
 
 class SavedLanes(NamedTuple):
