@@ -3,10 +3,12 @@
 Numba's own cache checks the file of the outermost function alone, so a kernel would keep running an
 old version of a function or a constant from another file. Here the key of a cached kernel is a hash
 of its code, of the functions that it calls and of the constants that it reads, wherever they are.
-Every file has a checksum; a damaged one is compiled again.
+Every file has a checksum; a damaged one is compiled again. Of processes that need the same kernel
+at the same time, one compiles it and the others wait: a run may have a worker for every core.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import tempfile
@@ -150,6 +152,39 @@ class _Checked(IndexDataCacheFile):
 _DIGEST = hashlib.sha256().digest_size
 
 
+class _Turn:
+    """Lets one process at a time compile a kernel; without locks of files, all do."""
+
+    def __init__(self, cached: Any, path: str):
+        self._load, self._save, self._path = cached.load_overload, cached.save_overload, path
+        self._file: int | None = None
+
+    def load(self, *arguments: Any) -> Any:
+        """Load a kernel, or wait until nobody else compiles it; None if this process must."""
+        found = self._load(*arguments)
+        if found is not None:
+            return found
+        self._release()
+        with contextlib.suppress(OSError):
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        found = self._load(*arguments)
+        if found is not None:
+            self._release()
+        return found
+
+    def save(self, *arguments: Any) -> None:
+        try:
+            self._save(*arguments)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
 def njit(function: Callable[..., Any]) -> Any:
     """Compile a kernel: cached on disk, without the GIL, division as in NumPy."""
     folder = _cache_dir()
@@ -167,4 +202,6 @@ def njit(function: Callable[..., Any]) -> Any:
         # Callees are known when a kernel is first called: all modules are loaded then.
         once = cache(lambda: fingerprint(function))
         cached._index_key = lambda sig, codegen: (*index_key(sig, codegen), once())
+        turn = _Turn(cached, os.path.join(plain._cache_path, f"{name}.lock"))
+        cached.load_overload, cached.save_overload = turn.load, turn.save
     return kernel

@@ -303,9 +303,9 @@ RECURRENT_AGENTS = {
         "--beta-a: 1.0 is not possible; it must be left out with 'r2d2', which learns nothing "
         "from searches."
     ),
-    f"{RECURRENT}-save --r2d2.discards": (
-        "--r2d2.discards: true is not possible; it must be left out with 'r2d2-save', which uses "
-        "what its searches find."
+    f"{RECURRENT}-save --r2d2.discard-search": (
+        "--r2d2.discard-search: true is not possible; it must be left out with 'r2d2-save', which "
+        "uses what its searches find."
     ),
     f"{RECURRENT} --r2d2.network.profile smal": (
         "invalid choice 'smal' for argument '--r2d2.network.profile'. Expected one of ('paper', "
@@ -366,8 +366,8 @@ ATARI = {
         "--score-episodes: 0 is not possible; it must be at least 1."
     ),
     "reproduce atari --max-frames 0": "--max-frames: 0 is not possible; it must be at least 1.",
-    "reproduce atari --agents r2d2-save --discards": (
-        "--discards: true is not possible; it must be false without 'r2d2-controlled' among "
+    "reproduce atari --agents r2d2-save --discard-search": (
+        "--discard-search: true is not possible; it must be false without 'r2d2-controlled' among "
         "--agents."
     ),
     "reproduce atari --scale huge": (

@@ -12,7 +12,7 @@ from PIL import Image
 from save_rl.cli import main
 from save_rl.training import checkpoint
 from save_rl.training.programs import make_program
-from save_rl.training.recurrent_network import to_batch
+from save_rl.training.r2d2.network import to_batch
 from save_rl.training.run_directory import read_settings
 from save_rl.watch import watch
 
@@ -57,17 +57,18 @@ def test_it_learns(tmp_path):
     trained = tmp_path / "run"
     run(f"{SETTINGS} --steps 1200 --workers 0 --out {trained}")
     program = make_program(read_settings(trained, "DIR"), jax.devices("cpu")[0], workers=0)
-    start = program.networks.initial(jax.random.PRNGKey(0))
+    networks = program.setup.networks
+    start = networks.initial(jax.random.PRNGKey(0))
     found = checkpoint.load_newest(trained / "checkpoints", program.template(), pytest.fail)
-    (seed,) = program.restore(found.state)
+    state = program.restore(found.state)
     losses = {"loss_q": [], "loss_a": []}
-    for learner in (start, seed.learner):
+    for learner in (start, state.learner):
         rng = np.random.default_rng(0)
-        replay = program._replay
+        replay = program.learner.replay
         batches = [to_batch(replay.unpack(replay.draw(rng)), 0.997) for _ in range(8)]
         leaves = jax.tree.leaves((learner.params, learner.optimiser))
-        target = jax.tree.leaves(seed.learner.target)
-        about = [program.networks.update(leaves, target, batch)[1] for batch in batches]
+        target = jax.tree.leaves(state.learner.target)
+        about = [networks.update(leaves, target, batch)[1] for batch in batches]
         for name, values in losses.items():
             values.append(np.mean([float(one[name]) for one in about]))
     program.close()

@@ -65,14 +65,14 @@ def test_training_is_what_the_axes_say():
     assert chosen.env_options == {"max_frames": 108_000}
     assert (chosen.r2d2.replay.capacity, chosen.r2d2.replay.minimum) == (25_000, 1_250)
     assert chosen.r2d2.refresh == settings(axes, "zaxxon", BASELINE, 0).r2d2.refresh == 40
-    assert not chosen.r2d2.discards
+    assert not chosen.r2d2.discard_search
 
 
 def test_only_the_controlled_agent_discards_what_it_finds():
-    axes = replace(SCALES["smoke"], discards=True, lanes=8)
+    axes = replace(SCALES["smoke"], discard_search=True, lanes=8)
     axes.check()
     made = {agent: settings(axes, "alien", agent, 0) for agent in axes.agents}
-    assert {agent: one.r2d2.discards for agent, one in made.items()} == {
+    assert {agent: one.r2d2.discard_search for agent, one in made.items()} == {
         BASELINE: False, CONTROLLED: True, SAVE: False,
     }  # fmt: skip
     assert {one.lanes for one in made.values()} == {8}

@@ -376,10 +376,10 @@ def over_batch(seed=0):
     [
         (mixed_batch, {}),
         (over_batch, {}),
-        (mixed_batch, {"over_time": "mean", "weighs": "q", "raw": True}),
+        (mixed_batch, {"over_time": "mean", "weighted_losses": "q", "raw": True}),
         *(
             pytest.param(mixed_batch, how, marks=pytest.mark.slow)
-            for how in ({"over_time": "mean"}, {"weighs": "q"}, {"raw": True})
+            for how in ({"over_time": "mean"}, {"weighted_losses": "q"}, {"raw": True})
         ),
     ],
 )
@@ -410,7 +410,7 @@ def test_the_loss_is_its_equation(make, how):
                 "error": abs(error),
                 "q": online_q[t, action[t]],
             }
-            weight_a = 1 if "weighs" in how else batch.weight[lane]
+            weight_a = 1 if "weighted_losses" in how else batch.weight[lane]
             both = batch.weight[lane] * step["loss_q"] + weight_a * 10 * step["loss_a"]
             total += both / (valid.sum() if "over_time" in how else 1)
             sums = {name: sums[name] + x for name, x in step.items()}

@@ -36,7 +36,7 @@ from tests.search.table_simulators import FOREVER, maze  # noqa: E402
 from tests.training.numbered import Moment, Numbered, check_numbers  # noqa: E402
 from tests.training.ray_cluster import CORES, LIMIT  # noqa: E402
 from tests.training.ray_here import RayHere  # noqa: E402
-from tests.training.test_recurrent_network import Pictures  # noqa: E402
+from tests.training.pictures import Pictures  # noqa: E402
 
 pytestmark = [
     pytest.mark.xdist_group("ray"),
@@ -45,7 +45,7 @@ pytestmark = [
 ]
 ENV = "tests.search.table_simulators:maze"
 NUMBERED = "tests.training.numbered:Numbered"
-PICTURES = "tests.training.test_recurrent_network:Pictures"
+PICTURES = "tests.training.pictures:Pictures"
 LANES = 8
 RECURRENT = {
     "env": PICTURES, "agent": "r2d2-save", "lanes": 4, "batch": 16, "budget": 3, "replay": 4000,

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from jax.errors import JaxRuntimeError
 
 from save_rl.agents import get_agent
-from save_rl.errors import InputError, Interrupted
+from save_rl.errors import InputError, Interrupted, RunError
 from save_rl.training import checkpoint, loop
 from save_rl.training.counters import Counters, no_stats
 from save_rl.training.interrupt import StopOnSignal
@@ -36,7 +37,7 @@ class Counting:
 
     template = begin
 
-    def advance(self, state: State, step: int, running: Any) -> State:
+    def advance(self, state: State, step: int, running: np.ndarray) -> State:
         return State(state.count + 1)
 
     def counters(self, state: State) -> Counters:
@@ -89,6 +90,83 @@ def test_a_run_goes_on_without_its_metrics(tmp_path, content, episodes):
     assert lines(tmp_path) == list(range(21, episodes + 1))
 
 
+class Failing(Counting):
+    """Three seeds; the loss of the second is not finite from its fourth chunk on."""
+
+    def begin(self) -> State:
+        return State(np.zeros(3, np.int64))
+
+    template = begin
+
+    def advance(self, state: State, step: int, running: np.ndarray) -> State:
+        return State(state.count + running)
+
+    def counters(self, state: State) -> Counters:
+        stats = no_stats(np, (3,))._replace(
+            steps=np.ones(3, np.int32),
+            loss_a=np.where((np.arange(3) == 1) & (state.count > 3), np.nan, 0.0),
+        )
+        return Counters(*[state.count] * 6, level=np.full(3, -1), stats=stats)
+
+
+def test_the_seeds_beside_one_whose_loss_is_not_finite_go_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "make", lambda *_, **options: Failing())
+    said: list[str] = []
+
+    def run(episodes, resume=False):
+        overseer = loop.Overseer(make=make, warn=said.append)
+        settings = TrainSettings(episodes=episodes, seeds=(4, 5, 6))
+        with pytest.raises(RunError) as error:
+            loop.train(settings, tmp_path, resume=resume, progress=False, overseer=overseer)
+        return str(error.value)
+
+    why = "loss_a is not finite (seed 5, lock-step 48)"
+    end = f"{why}; the other seeds are finished, and everything is in '{tmp_path}'."
+    assert run(8) == end
+    assert said == [f"{why}; the other seeds go on. A smaller --learning-rate often helps."]
+    # It is not forgotten.
+    assert run(10, resume=True) == end
+    assert len(said) == 1
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = [(int(row["seed"]), int(row["episodes"])) for row in csv.DictReader(file)]
+    assert sorted(rows) == [
+        *((4, n) for n in range(1, 11)), *((5, n) for n in range(1, 4)),
+        *((6, n) for n in range(1, 11)),
+    ]  # fmt: skip
+
+
+def test_the_last_seed_whose_loss_is_not_finite_ends_the_run(tmp_path, monkeypatch):
+    class Lost(Counting):
+        def counters(self, state: State) -> Counters:
+            made = super().counters(state)
+            return made._replace(stats=made.stats._replace(loss_q=np.full(1, np.inf)))
+
+    monkeypatch.setitem(globals(), "make", lambda *_, **options: Lost())
+    with pytest.raises(RunError, match=r"loss_q is not finite \(seed 0, lock-step 0\); stopped"):
+        train(tmp_path)
+
+
+def test_a_device_without_memory_is_one_sentence(tmp_path, monkeypatch):
+    class Large(Counting):
+        def advance(self, state: State, step: int, running: np.ndarray) -> State:
+            raise JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
+
+    monkeypatch.setitem(globals(), "make", lambda *_, **options: Large())
+    with pytest.raises(RunError, match="out of memory; use fewer --lanes, fewer seeds") as error:
+        train(tmp_path)
+    assert str(error.value).count("\n") == 0
+
+
+def test_other_errors_of_a_device_stay_as_they_are(tmp_path, monkeypatch):
+    class Broken(Counting):
+        def advance(self, state: State, step: int, running: np.ndarray) -> State:
+            raise JaxRuntimeError("INTERNAL: something else")
+
+    monkeypatch.setitem(globals(), "make", lambda *_, **options: Broken())
+    with pytest.raises(JaxRuntimeError, match="something else"):
+        train(tmp_path)
+
+
 def test_a_checkpoint_of_another_run_is_not_used(tmp_path):
     """The state of a longer run must not become that of a shorter one with the same settings."""
     train(tmp_path / "a")
@@ -105,7 +183,7 @@ def test_a_run_is_locked_while_it_trains_and_no_longer(tmp_path, monkeypatch):
     refused = []
 
     class Nosy(Counting):
-        def advance(self, state: State, step: int, running: Any) -> State:
+        def advance(self, state: State, step: int, running: np.ndarray) -> State:
             with pytest.raises(InputError, match="--resume: another process is training in") as e:
                 train(tmp_path, resume=True)
             refused.append(e)

@@ -16,9 +16,9 @@ from save_rl.bench import median_seconds
 from save_rl.bench.clocks import Clocks
 from save_rl.learning.r2d2_settings import NetworkSettings, R2D2Settings, ReplaySettings
 from save_rl.processes import usable_cores
-from save_rl.training import r2d2
 from save_rl.training.programs import make_program
-from save_rl.training.recurrent_network import to_batch
+from save_rl.training.r2d2.network import to_batch
+from save_rl.training.r2d2.trainer import R2D2Trainer
 from save_rl.training.settings import TrainSettings
 
 OFTEN = 8.0  # samples per insert of the second case; the paper has about 2
@@ -43,7 +43,7 @@ def bench_r2d2(
         chosen = TrainSettings(env=env, agent=agent, lanes=lanes, chunk=1, r2d2=told)
         chosen.check()
         with closing(make_program(chosen, device, workers=workers)) as program:
-            assert isinstance(program, r2d2.Program)
+            assert isinstance(program, R2D2Trainer)
             case, state = _case(program, seconds)
             cases.append({"agent": agent, "samples_per_insert": samples, **case})
             learner = learner or _learner(program, state)
@@ -56,19 +56,19 @@ def bench_r2d2(
     }
 
 
-def _case(program: r2d2.Program, seconds: float) -> tuple[dict[str, Any], Any]:
+def _case(program: R2D2Trainer, seconds: float) -> tuple[dict[str, Any], Any]:
     clocks = Clocks()
     clocks.watch("simulators", program.pool, "receive")
-    state, step = program.begin(), 0
+    state, step, running = program.begin(), 0, np.ones(1, np.bool_)
     while program.counters(state).updates[0] < _WARM_UP:
-        state = program.advance(state, step)
+        state = program.advance(state, step, running)
         step += 1
     before, made, first = dict(clocks.seconds), program.counters(state), step
     started = time.perf_counter()
     # Lanes start together, so their sequences end together: measure whole periods.
-    period = program.r2d2.sequences.period
+    period = program.settings.r2d2.sequences.period
     while time.perf_counter() - started < seconds or (step - first) % period:
-        state = program.advance(state, step)
+        state = program.advance(state, step, running)
         step += 1
     jax.block_until_ready(jax.tree.leaves(program.params(state)))
     total, done = time.perf_counter() - started, program.counters(state)
@@ -89,23 +89,23 @@ def _case(program: r2d2.Program, seconds: float) -> tuple[dict[str, Any], Any]:
     return case, state
 
 
-def _learner(program: r2d2.Program, state: Any) -> dict[str, Any]:
+def _learner(program: R2D2Trainer, state: Any) -> dict[str, Any]:
     """Measure the learner alone: decompressing a batch, and an update on it."""
-    (seed,) = state
-    drawn = program._replay.draw(np.random.default_rng(0))
-    batch = to_batch(program._replay.unpack(drawn), program.r2d2.sequences.gamma)
-    leaves = jax.tree.leaves((seed.learner.params, seed.learner.optimiser))
-    target = jax.tree.leaves(seed.learner.target)
+    replay, networks, r = program.learner.replay, program.setup.networks, program.settings.r2d2
+    drawn = replay.draw(np.random.default_rng(0))
+    batch = to_batch(replay.unpack(drawn), r.sequences.gamma)
+    leaves = jax.tree.leaves((state.learner.params, state.learner.optimiser))
+    target = jax.tree.leaves(state.learner.target)
     seconds = median_seconds(
         {
-            "unpack": lambda: program._replay.unpack(drawn),
-            "update": lambda: jax.block_until_ready(program.networks.update(leaves, target, batch)),
+            "unpack": lambda: replay.unpack(drawn),
+            "update": lambda: jax.block_until_ready(networks.update(leaves, target, batch)),
         },
         5,
     )
     return {
-        "batch": program.r2d2.replay.batch,
-        "steps": program.r2d2.sequences.steps,
+        "batch": r.replay.batch,
+        "steps": r.sequences.steps,
         "milliseconds": {name: round(value * 1e3, 2) for name, value in seconds.items()},
         "updates_per_second": round(1 / (seconds["unpack"] + seconds["update"]), 2),
     }

@@ -96,7 +96,7 @@ class AtariAxes:
     budget: int = 10  # paper E.1
     lanes: int | None = None
     max_frames: int = MAX_FRAMES
-    discards: bool = False
+    discard_search: bool = False
 
     def check(self) -> None:
         check_agents(self.agents, frames=True)
@@ -107,7 +107,8 @@ class AtariAxes:
             value = getattr(self, name)
             require(value >= 1, f"--{name.replace('_', '-')}", value, "at least 1")
         allowed = f"false without '{CONTROLLED}' among --agents"
-        require(not self.discards or CONTROLLED in self.agents, "--discards", "true", allowed)
+        fits = not self.discard_search or CONTROLLED in self.agents
+        require(fits, "--discard-search", "true", allowed)
         require(float(self.frames).is_integer(), "--frames", self.frames, "a whole number")
         for agent in self.agents:
             made = settings(self, self.games[0], agent, 0)
@@ -145,7 +146,7 @@ def settings(axes: AtariAxes, game: str, agent: str, seed: int) -> Any:
         budget=axes.budget,
         seeds=(seed,),
         lanes=lanes if axes.lanes is None else axes.lanes,
-        r2d2=replace(r2d2, discards=axes.discards and agent == CONTROLLED),
+        r2d2=replace(r2d2, discard_search=axes.discard_search and agent == CONTROLLED),
     )
 
 
@@ -293,8 +294,8 @@ ATARI = Experiment(
         "lanes": "Episodes played in parallel (the paper's actors); default the profile's.",
         "score_episodes": "The score is the mean return of this many last training episodes.",
         "max_frames": "Frames after which an episode is truncated.",
-        "discards": "Let r2d2-controlled search like r2d2-save but discard the result, as in the "
-        "paper; it acts and learns the same.",
+        "discard_search": "Let r2d2-controlled search like r2d2-save but discard the result, as in "
+        "the paper; it acts and learns the same.",
     },
     work=training_runs(make_cells, rows_of),
     claims=lambda rows, axes: atari_claims(rows, axes.budget, axes.score_episodes),

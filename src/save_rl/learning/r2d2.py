@@ -125,7 +125,7 @@ def sequence_priorities(errors: Array, valid: Array) -> Array:
 def sequence_loss(
     network: RecurrentNetwork, target: RecurrentNetwork, batch: Sequences,
     beta_q: float, beta_a: float, burn_in: int, n: int, *,
-    over_time: Literal["sum", "mean"] = "sum", weighs: Literal["both", "q"] = "both",
+    over_time: Literal["sum", "mean"] = "sum", weighted_losses: Literal["both", "q"] = "both",
     raw: bool = False,
 ) -> tuple[Array, dict[str, Any]]:  # fmt: skip
     """Return the loss of a batch, differentiable in `network`, and a dictionary of metrics. It is
@@ -135,8 +135,8 @@ def sequence_loss(
     Both networks burn in from the stored state, without gradient. With β_A = 0 the search's results
     are ignored, and this is R2D2's loss.
 
-    over_time: 'mean' divides by the number of valid steps. weighs: 'q' applies w to the first term
-    only. raw: take the softmaxes of plain values, h⁻¹ of these.
+    over_time: 'mean' divides by the number of valid steps. weighted_losses: 'q' applies w to the
+    first term only. raw: take the softmaxes of plain values, h⁻¹ of these.
 
     The metrics are `priorities` `[B]`, and means over the same steps of `loss_q` (½ δ²), `error`
     (|δ|), `q` (q̃ of the action taken) and, with β_A, of `loss_a` (CE) and `kl`.
@@ -165,7 +165,7 @@ def sequence_loss(
         found = jnp.where(valid[..., None], batch.q_mcts[burn_in:-1], 0.0)
         compared = (unscale(q[:-1]), unscale(found)) if raw else (q[:-1], found)
         loss_a, kl = amortization_terms(*compared, valid)
-        per_step = per_step + beta_a * (weight if weighs == "both" else 1.0) * loss_a
+        per_step = per_step + beta_a * (weight if weighted_losses == "both" else 1.0) * loss_a
         logged |= {"loss_a": loss_a, "kl": kl}
     about = {name: _mean(x, valid) for name, x in logged.items()}
     about["priorities"] = sequence_priorities(errors, valid)

@@ -29,7 +29,7 @@ class NetworkSettings:
     """Gradients are clipped to this global norm."""
     over_time: Literal["sum", "mean"] = "sum"
     """Reduction of both losses over the steps of a sequence."""
-    weighs: Literal["both", "q"] = "both"
+    weighted_losses: Literal["both", "q"] = "both"
     """Losses that importance weights apply to: both, or only the Q-learning loss."""
 
     def check(self) -> None:
@@ -117,7 +117,7 @@ class R2D2Settings:
     r2d2, 40 for r2d2-controlled and r2d2-save."""
     target_period: int = 2500  # R2D2, table 2
     """Updates between copies to the target network of a recurrent agent."""
-    discards: bool = False
+    discard_search: bool = False
     """With r2d2-controlled: search, but discard the result, as the paper's control does: act on the
     network's values and learn nothing from the search."""
 

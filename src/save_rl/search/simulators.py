@@ -107,6 +107,16 @@ class Roots(NamedTuple):
     def explored(self) -> np.ndarray:
         return self.visits > 0
 
+    def of_all_actions(self, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return values and explored actions, `[lanes, A]` each; prior: of actions without a slot,
+        in the units of the values."""
+        if self.actions.shape[1] == 0:
+            return self.q_values.copy(), self.explored
+        values, explored = prior.copy(), np.zeros(prior.shape, np.bool_)
+        np.put_along_axis(values, self.actions, self.q_values, 1)
+        np.put_along_axis(explored, self.actions, self.explored, 1)
+        return values, explored
+
 
 class LaneSearch:
     """Searches the lanes of adjacent groups of a `tree_lanes.tree_pool`.

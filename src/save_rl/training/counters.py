@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple, TypeVar
 
-import jax
 import numpy as np
 
 from save_rl.learning.exploration import typical_length
@@ -58,9 +57,9 @@ def no_stats(xp: Any, shape: tuple[int, ...] = ()) -> Stats:
     return Stats(none, none, zero, zero + xp.inf, zero - xp.inf, zero, zero, none, none, zero)
 
 
-def no_health() -> Health:
-    """Return empty sums."""
-    return Health(*(np.zeros((), np.int64) for _ in Health._fields))
+def no_health(shape: tuple[int, ...]) -> Health:
+    """Return empty sums; `shape` is that of the seeds."""
+    return Health(*(np.zeros(shape, np.int64) for _ in Health._fields))
 
 
 def count_step(
@@ -105,19 +104,6 @@ def count_updates(state: SeedT, updates: Any, loss_q: Any, loss_a: Any) -> SeedT
             updates=stats.updates + updates,
         ),
     )
-
-
-def keep_types(before: SeedT, after: SeedT) -> SeedT:
-    """Return `after` with its counters cast to the dtypes of `before`, for checkpoints.
-
-    Statistics are cast too; other nested fields (networks, replays) stay unchanged.
-    """
-    counted = {
-        name: jax.tree.map(lambda old, new: np.asarray(new, old.dtype), old, getattr(after, name))
-        for name, old in before._asdict().items()
-        if isinstance(old, np.ndarray) or name in ("stats", "health")
-    }
-    return after._replace(**counted)
 
 
 class AnyLength:

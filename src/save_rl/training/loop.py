@@ -158,11 +158,11 @@ class _Run:
     def running(self) -> np.ndarray:
         """Return which seeds `[seeds]` go on."""
         done, s = self.program.counters(self.state), self.settings
-        over = done.episodes >= s.episodes
-        if s.steps > 0:  # seeds go on until all have made these steps
-            over |= bool(np.all(over | (done.env_steps >= s.steps)))
-        over[list(self._failed)] = True
-        return ~over
+        left = done.episodes < s.episodes
+        if s.steps > 0:
+            left &= done.env_steps < s.steps
+        left[list(self._failed)] = False
+        return left
 
     def finished(self) -> bool:
         return not self.running().any()
@@ -208,6 +208,15 @@ class _Run:
                 f"{'; '.join(self._failed.values())}; the other seeds are finished, and everything "
                 f"is in '{self.folder.path}'."
             )
+
+    def _test(self) -> np.ndarray | None:
+        """Return the returns of test episodes, `[seeds, episodes]`; None if there are no tests."""
+        s, program = self.settings, self.program
+        if s.test_episodes == 0:
+            return None
+        searches = program.agent.search is not None
+        budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
+        return program.play(program.params(self.state), s.test_episodes, budget, self.chunks)[0]
 
     def log(self) -> list[dict[str, Any]]:
         """Write a line of metrics for every seed that made steps since its last one."""
@@ -326,7 +335,9 @@ def train(
         RunDirectory.check_new(out)
     seen = overseer or Overseer()
     target = select_device(device)
-    with jax.default_device(target), seen.stop as stop, ExitStack() as stack:
+    with (
+        enough_memory(), jax.default_device(target), seen.stop as stop, ExitStack() as stack
+    ):  # fmt: skip
         program = seen.make(
             settings, target, workers=workers, step_timeout=step_timeout,
             test_lanes=min(settings.test_episodes, settings.lanes),
@@ -349,8 +360,7 @@ def train(
                     run.save()
                     message = f"stopped; '{out}' is saved, continue with --resume."
                     raise Interrupted(message, stop.code)
-                with enough_memory():
-                    run.chunk()
+                run.chunk()
                 if seen.watch is not None:
                     run.figures = seen.watch(run.chunks, program.counters(run.state))
                 if is_log_point(run.chunks) or run.finished():

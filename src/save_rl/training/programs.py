@@ -9,10 +9,12 @@ from save_rl.envs.pool import Source
 from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, require
 from save_rl.processes import usable_cores
-from save_rl.training import device, r2d2
+from save_rl.training import device
 from save_rl.training.devices import compiler_options
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.progress import warn
+from save_rl.training.r2d2.setup import shows_frames
+from save_rl.training.r2d2.trainer import R2D2Trainer
 from save_rl.training.settings import TrainSettings, require_memory
 from save_rl.training.trainer import Trainer
 from save_rl.types import Simulator
@@ -55,12 +57,13 @@ def make_program(
         "0 without worker processes: nobody could end a simulator that hangs",
     )  # fmt: skip
     sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
-    kind = r2d2.Program if get_agent(settings.agent).recurrent else HostTrainer
-    return kind(
-        settings, envs, sources, workers=min(count, settings.lanes), timeout=step_timeout,
-        test_lanes=test_lanes, train=train, warn=warn, options=compiler_options(target),
-        plays=plays, budgets=budgets,
-    )  # fmt: skip
+    places: dict[str, Any] = {
+        "workers": min(count, settings.lanes), "timeout": step_timeout, "test_lanes": test_lanes,
+        "train": train, "warn": warn, "options": compiler_options(target), "budgets": budgets,
+    }  # fmt: skip
+    if get_agent(settings.agent).recurrent:
+        return R2D2Trainer(settings, envs, sources, **places)
+    return HostTrainer(settings, envs, sources, plays=plays, **places)
 
 
 def environments(
@@ -76,7 +79,7 @@ def environments(
 def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent | None) -> None:
     """Refuse frames without a recurrent agent, and a recurrent agent without frames."""
     agent = get_agent(settings.agent)
-    frames = on_host and r2d2.shows_frames(Layout.of(env))
+    frames = on_host and shows_frames(Layout.of(env))
     if agent.recurrent and not frames:
         raise InputError(
             f"--agent: '{agent.name}' learns from frames, and '{settings.env}' shows none; it "

@@ -179,8 +179,8 @@ class TrainSettings:
             allowed = f"left out with '{self.agent}', which learns nothing from searches"
             require(learned or not self.beta_a, "--beta-a", self.beta_a, allowed)
             allowed = f"left out with '{self.agent}', which uses what its searches find"
-            wasted = self.r2d2.discards and agent.search is not None
-            require(not wasted, "--r2d2.discards", "true", allowed)
+            wasted = self.r2d2.discard_search and agent.search is not None
+            require(not wasted, "--r2d2.discard-search", "true", allowed)
 
     def _check_transitions(self) -> None:
         """Check the settings of agents that learn from transitions."""

@@ -29,8 +29,8 @@ ACT, TEST, RESET, LEARN = 1, 2, 3, 4  # streams of random numbers
 _FOR_ALL = ("threshold", "ucb", "softmax")  # kinds of final actions that look at every action
 
 
-class RecurrentEvaluator(Protocol):
-    """An `Evaluator` with a recurrent state per lane."""
+class StatefulEvaluator(Protocol):
+    """An `Evaluator` with a recurrent state per lane, such as `r2d2.network.RecurrentEvaluator`."""
 
     def commit_step(self, fresh: np.ndarray) -> None:
         """Advance all lanes by a step; those that are `fresh` `[lanes]` start an episode next."""
@@ -72,8 +72,9 @@ class Actor:
 
     simulators: one per seed. sources: from which worker processes make the same ones. plays: the
     agent that searches and acts. lanes, test_lanes: per seed; 0 for none. groups: number of groups
-    of the lanes, see `search.simulators`. budget: the largest of any search. space: units in which
-    searches average. own: numbers of this actor among several, part of its random seeds.
+    of the lanes, see `search.simulators`. slots: per node, see `slots_of`; 0 for one per action.
+    space: units in which searches average. own: numbers of this actor among several, part of its
+    random seeds.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Actor:
         plays: Agent,
         lanes: int,
         test_lanes: int = 0,
-        budget: int,
+        slots: int = 0,
         groups: int = 2,
         workers: int = 0,
         timeout: float = 0.0,
@@ -96,11 +97,7 @@ class Actor:
         self.settings, self.plays, self.space = settings, plays, space
         self.simulators, self._own = simulators, own
         self.curriculum = _curriculum(settings, simulators[0])
-        layout = Layout.of(simulators[0])
         train, test = _parts(lanes, groups), _parts(test_lanes, groups)
-        rules = {plays.search, plays.test_search} - {None}
-        listed = rules <= {Rule.SAVE} and plays.act not in _FOR_ALL
-        slots = slots_for(budget, layout.num_actions) if listed else layout.num_actions
         self.pool = tree_pool(
             simulators, [*train, *test], slots, workers=workers, sources=sources, timeout=timeout,
             warn=warn,
@@ -193,6 +190,8 @@ class Actor:
     def saved(self) -> np.ndarray:
         """Return the saved states of the training lanes, `[seeds, lanes, bytes]`, with 0 bytes if
         simulators cannot save states."""
+        if self.pool.layout.saved == 0:
+            return np.zeros((*self.places.lanes.shape, 0), np.uint8)
         parts = [self.pool.save(group) for group in self.places.groups]
         return self.places.by_seed(np.concatenate(parts))
 
@@ -237,7 +236,8 @@ class Actor:
                 start=start,
             )
         if instead is not None:
-            roots = roots._replace(q_values=instead(), visits=np.zeros_like(roots.visits))
+            values = instead()
+            roots = Roots(values, np.zeros(values.shape, np.int32), roots.actions[:, :0])
         actions = np.full(places.lanes.size, -1, np.int64)
         act_all(
             np.flatnonzero(wanted & ~pool.lost[search.low : search.high]), luck,
@@ -288,7 +288,7 @@ class Actor:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Play test episodes; return their returns and lengths `[seeds, episodes]`.
 
-        evaluate: an `Evaluator`, maybe a `RecurrentEvaluator`. number: of this test, part of the
+        evaluate: an `Evaluator`, maybe a `StatefulEvaluator`. number: of this test, part of the
         random seed. level: see `test_level`.
         """
         pool, places, wanted = self.pool, self.test_places, self.test_level(level)
@@ -326,6 +326,16 @@ class Actor:
                 commit(fresh[0])
             t += 1
         return returns[:, :episodes], steps[:, :episodes]
+
+
+def slots_of(plays: Agent, budget: int, layout: Layout) -> int:
+    """Return the slots per node (see `search.host`) that an agent's searches need.
+
+    budget: the largest of any search. Only SAVE's rule tries actions in the order of their priors.
+    """
+    rules = {plays.search, plays.test_search} - {None}
+    listed = rules <= {Rule.SAVE} and plays.act not in _FOR_ALL
+    return slots_for(budget, layout.num_actions) if listed else layout.num_actions
 
 
 def _parts(lanes: int, groups: int) -> list[int]:

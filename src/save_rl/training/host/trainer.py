@@ -39,7 +39,15 @@ from save_rl.training.counters import (
     no_stats,
 )
 from save_rl.training.devices import concurrent
-from save_rl.training.host.actor import ACT, LEARN, RESET, Actor, Decision, hardest_level
+from save_rl.training.host.actor import (
+    ACT,
+    LEARN,
+    RESET,
+    Actor,
+    Decision,
+    hardest_level,
+    slots_of,
+)
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.host.evaluator import Network
 from save_rl.training.host.updates import UpdatePrograms, Updates
@@ -206,6 +214,7 @@ class HostLearner:
         options: dict[str, str], ahead: Ahead | None = None,
     ):  # fmt: skip
         self.learning, self.settings, self._layout = learning, settings, layout
+        self._initial = jax.jit(jax.vmap(lambda seed: learning.initial(jax.random.PRNGKey(seed))))
         parts = math.gcd(settings.batch, _PARTS) if graphs and not options else 0
         masked = layout.num_actions if layout.masked else 0
         self.programs = UpdatePrograms(learning, masked, options, parts, ahead)
@@ -216,9 +225,7 @@ class HostLearner:
 
     def initial(self) -> Learner:
         """Return untrained learners of all seeds."""
-        keys = jnp.stack([jax.random.PRNGKey(seed) for seed in self.settings.seeds])
-        made = [self.learning.initial(key) for key in keys]
-        return jax.tree.map(lambda *x: jnp.stack(x), *made)
+        return self._initial(np.array(self.settings.seeds))
 
     def replay(self) -> HostReplay:
         """Return an empty replay."""
@@ -300,21 +307,22 @@ class HostTrainer:
             settings.mixed_precision,
         )  # fmt: skip
         self.learning = Learning(self.agent, settings, make)
-        plays = plays or self.agent
+        plays, lanes = plays or self.agent, settings.lanes if train else 0
+        groups = _GPU_GROUPS if options else 2
+        budget = max(settings.budget, settings.test_budget, *budgets, 0)
+        ahead = self._ahead = Ahead() if options and train else None
+        slots, batch = slots_of(plays, budget, layout), -(-lanes // groups)
+        self.network = Network(plays, self.learning, layout, slots, batch, options, ahead)
+        self.learner = HostLearner(self.learning, settings, layout, is_graph(seen), options, ahead)
+        if ahead is not None:  # while the workers start
+            learner, replay = self.learner.shapes()
+            self.network.compile_ahead(jax.tree.leaves(learner.params))
+            self.learner.programs.compile_ahead(learner, replay)
         self.actor = Actor(
-            settings, simulators, sources, plays=plays, lanes=settings.lanes if train else 0,
-            groups=_GPU_GROUPS if options else 2,
-            budget=max(settings.budget, settings.test_budget, *budgets, 0), **places,
+            settings, simulators, sources, plays=plays, lanes=lanes, groups=groups, slots=slots,
+            **places,
         )  # fmt: skip
-        self.curriculum = self.actor.curriculum
-        self.pool = self.actor.pool
-        slots = self.pool.arrays["prior"].shape[1]
-        batch = max((high - low for low, high in self.pool.groups), default=0) // len(simulators)
-        self._ahead = Ahead() if options and train else None
-        self.network = Network(plays, self.learning, layout, slots, batch, options, self._ahead)
-        self.learner = HostLearner(
-            self.learning, settings, layout, is_graph(seen), options, self._ahead
-        )
+        self.curriculum, self.pool = self.actor.curriculum, self.actor.pool
         self.collector = Collector(self.actor, self.agent, is_graph(seen))
         self._counted = np.zeros(len(simulators), np.int64)  # faults included in `restarts`
 
@@ -332,13 +340,8 @@ class HostTrainer:
             seeds[:] = rng.integers(2**31, size=lanes)
         state.episode_wanted[:] = self.wanted(state)[:, None]
         everywhere = np.ones(state.episode_seed.shape, np.bool_)
-        self._compile_ahead(state)
         self.actor.reset(everywhere, state.episode_seed, state.episode_wanted)
         return state
-
-    def _compile_ahead(self, state: TrainState) -> None:
-        self.network.compile_ahead(jax.tree.leaves(state.learner.params))
-        self.learner.programs.compile_ahead(state.learner, state.replay)
 
     def wanted(self, state: TrainState) -> np.ndarray:
         """Return the levels to request for new episodes, `[seeds]`."""
@@ -376,10 +379,10 @@ class HostTrainer:
             restarts=none(),
             updates=none(),
             bins=jax.tree.map(lambda x: np.stack([x] * seeds), no_bins()),
-            learner=None,
-            replay=None,
+            learner=None,  # pyright: ignore[reportArgumentType]
+            replay=None,  # pyright: ignore[reportArgumentType]
             stats=no_stats(np, (seeds,)),
-        )  # pyright: ignore[reportArgumentType]
+        )
 
     def template(self) -> Any:
         """Return names, shapes and dtypes of the arrays of a checkpoint; -1 is any length."""
@@ -393,7 +396,6 @@ class HostTrainer:
 
     def restore(self, state: TrainState) -> TrainState:
         """Return the state of a checkpoint, ready to continue; replays its current episodes."""
-        self._compile_ahead(state)
         self.actor.play_again(
             state.episode_seed, state.episode_wanted, state.episode_step, state.history
         )

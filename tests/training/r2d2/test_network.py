@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from save_rl.envs.pool import Pool
 from save_rl.learning.r2d2 import Sequences
 from save_rl.learning.r2d2_settings import NetworkSettings, SequenceSettings
 from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import LaneSearch
-from save_rl.training.recurrent_network import Networks, Recall
+from save_rl.search.tree_lanes import tree_pool
+from save_rl.training.r2d2.network import Networks, RecurrentEvaluator
 from tests.training.pictures import ACTIONS, Pictures
 
 # One worker runs them all, so that the networks are made once.
@@ -48,15 +48,15 @@ def _call(network, seen, state):
 
 
 def new_pool():
-    pool = Pool([Pictures()], [3, LANES - 3])
+    pool = tree_pool([Pictures()], [3, LANES - 3])
     for group, lanes in ((0, np.arange(3)), (1, np.arange(3, LANES))):
         pool.reset(group, lanes, lanes + 100)
     return pool
 
 
-def search(pool, recall, space=Space.TRANSFORMED, budget=BUDGET):
+def search(pool, evaluator, space=Space.TRANSFORMED, budget=BUDGET):
     found = LaneSearch(pool, [0, 1], budget).run(
-        recall, rule=Rule.SAVE, c=2.0, discount=0.9, seeds=np.arange(LANES, dtype=np.uint32),
+        evaluator, rule=Rule.SAVE, c=2.0, discount=0.9, seeds=np.arange(LANES, dtype=np.uint32),
         space=space, return_tree=True,
     )  # fmt: skip
     return found, found.tree
@@ -65,11 +65,11 @@ def search(pool, recall, space=Space.TRANSFORMED, budget=BUDGET):
 def test_a_node_knows_what_the_real_way_there_would_tell(networks, params):
     """Two real steps, then a search: every node equals one pass over the whole way."""
     sim, pool, network = Pictures(), new_pool(), networks.network(params)
-    recall = Recall(networks, params, LANES, BUDGET)
+    evaluator = RecurrentEvaluator(networks, LANES, BUDGET).use(params)
     ways = [[sim.reset(100 + lane)] for lane in range(LANES)]
     nobody = np.zeros(LANES, bool)
     for step in range(2):
-        search(pool, recall)
+        search(pool, evaluator)
         actions = (np.arange(LANES) + step) % ACTIONS
         for group in (0, 1):
             pool.advance(group, actions[pool.groups[group].lanes])
@@ -77,15 +77,15 @@ def test_a_node_knows_what_the_real_way_there_would_tell(networks, params):
             pool.receive(group)
         for lane, way in enumerate(ways):
             way.append(sim.step(way[-1], int(actions[lane]))[0])
-        recall.go_on(nobody)
-    _, trees = search(pool, recall)
-    memory, checked = np.asarray(recall._memory), 0
+        evaluator.commit_step(nobody)
+    _, trees = search(pool, evaluator)
+    memory, checked = np.asarray(evaluator._memory), 0
     for tree, low in zip(trees, (0, 3), strict=True):
         for lane in range(len(tree.parent)):
             states = {0: ways[low + lane]}
             real = whole_pass(network, map(sim.observe, states[0]))
             q, after = real[-1]
-            np.testing.assert_allclose(recall.root_q[low + lane], q, atol=1e-5)
+            np.testing.assert_allclose(evaluator.root_q[low + lane], q, atol=1e-5)
             np.testing.assert_allclose(memory[low + lane, 0], after, atol=1e-5)
             for node in range(1, BUDGET + 1):
                 if tree.parent[lane, node] not in states or tree.terminal[lane, node]:
@@ -104,14 +104,14 @@ def test_searching_changes_nothing_that_is_remembered(networks, params):
     """A lane that searches and throws the result away sees what one without any search sees."""
     roots, befores = [], []
     for budget in (0, BUDGET):
-        pool, recall = new_pool(), Recall(networks, params, LANES, BUDGET)
+        pool, evaluator = new_pool(), RecurrentEvaluator(networks, LANES, BUDGET).use(params)
         seen = []
         for step in range(4):
             if budget:
-                search(pool, recall)
+                search(pool, evaluator)
             else:
-                LaneSearch(pool, [0, 1], 0).priors(recall, np.ones(LANES, bool))
-            seen.append(recall.root_q.copy())
+                LaneSearch(pool, [0, 1], 0).priors(evaluator, np.ones(LANES, bool))
+            seen.append(evaluator.root_q.copy())
             actions = (np.arange(LANES) * 3 + step) % ACTIONS
             for group in (0, 1):
                 pool.advance(group, actions[pool.groups[group].lanes])
@@ -123,21 +123,39 @@ def test_searching_changes_nothing_that_is_remembered(networks, params):
                 lanes = lanes[fresh[lanes]]
                 if len(lanes):
                     pool.reset(group, lanes, lanes + 200)
-            recall.go_on(fresh)
+            evaluator.commit_step(fresh)
         roots.append(np.stack(seen))
-        befores.append(np.asarray(recall.before)[:LANES])
+        befores.append(np.asarray(evaluator.before)[:LANES])
     np.testing.assert_allclose(roots[0], roots[1], atol=1e-6)
     np.testing.assert_allclose(befores[0], befores[1], atol=1e-6)
     assert np.abs(befores[0]).max() > 0.01
 
 
 def test_fresh_lanes_remember_nothing(networks, params):
-    pool, recall = new_pool(), Recall(networks, params, LANES, BUDGET)
-    search(pool, recall)
+    pool, evaluator = new_pool(), RecurrentEvaluator(networks, LANES, BUDGET).use(params)
+    search(pool, evaluator)
     fresh = np.array([True, False, False, True, False])
-    recall.go_on(fresh)
-    before = np.abs(np.asarray(recall.before)[:LANES]).max((1, 2))
+    evaluator.commit_step(fresh)
+    before = np.abs(np.asarray(evaluator.before)[:LANES]).max((1, 2))
     np.testing.assert_array_equal(before > 0, ~fresh)
+
+
+def test_lanes_are_counted_from_the_first_of_the_search(networks, params):
+    """As in tests, whose lanes come after those of training."""
+    found = []
+    for sizes, groups in (([3, 2], [0, 1]), ([4, 3, 2], [1, 2])):
+        pool, evaluator = tree_pool([Pictures()], sizes), RecurrentEvaluator(networks, LANES, 3)
+        first = pool.groups[groups[0]].low
+        for group in groups:
+            lanes = pool.groups[group].lanes
+            pool.reset(group, lanes, lanes - first + 100)
+        roots = LaneSearch(pool, groups, 3).run(
+            evaluator.use(params), rule=Rule.SAVE, c=2.0, discount=0.9,
+            seeds=np.arange(LANES, dtype=np.uint32),
+        )  # fmt: skip
+        evaluator.commit_step(np.zeros(LANES, bool))
+        found.append((roots.q_values.copy(), evaluator.root_q.copy(), evaluator.before))
+    jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 def test_raw_priors_are_points(networks, params):
@@ -146,9 +164,10 @@ def test_raw_priors_are_points(networks, params):
     raw = NetworkSettings(profile="small", search_space="raw")
     in_points = Networks(BETAS, raw, SequenceSettings(), ACTIONS, {})
     for name, chosen in (("transformed", networks), ("raw", in_points)):
-        recall = Recall(chosen, params, LANES, 0)
-        found[name] = LaneSearch(new_pool(), [0, 1], 0).priors(recall, np.ones(LANES, bool)).copy()
-        np.testing.assert_allclose(recall.root_q, found["transformed"], atol=1e-6)
+        evaluator = RecurrentEvaluator(chosen, LANES, 0).use(params)
+        roots = LaneSearch(new_pool(), [0, 1], 0).priors(evaluator, np.ones(LANES, bool))
+        found[name] = roots.q_values.copy()
+        np.testing.assert_allclose(evaluator.root_q, found["transformed"], atol=1e-6)
     q = found["transformed"].astype(np.float64)
     assert np.abs(q).max() > 0.01
     h = np.sign(found["raw"]) * (np.sqrt(np.abs(found["raw"]) + 1) - 1) + 1e-3 * found["raw"]

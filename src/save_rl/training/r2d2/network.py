@@ -1,5 +1,5 @@
-"""R2D2's network for training, with and without SAVE (Kapturowski et al. 2019; paper, appendix E):
-it evaluates search nodes, which carry its recurrent state, and is updated from sequences of steps.
+"""R2D2's network for training: it evaluates search nodes, which carry its recurrent state, and is
+updated from sequences of steps. Its parameters have a seed axis of length 1.
 """
 
 from typing import Any
@@ -15,33 +15,34 @@ from save_rl.learning.r2d2_settings import NetworkSettings, SequenceSettings
 from save_rl.learning.sequence_replay import Sample
 from save_rl.networks.recurrent import RecurrentNetwork
 from save_rl.rescaling import unscale
+from save_rl.search.simulators import Question, Rows
 from save_rl.training.learner import Learner, is_array
 from save_rl.types import Array
 
+_SMALLEST_BATCH = 8
 
-class Recall:
-    """The recurrent network as an `Evaluate`, with a recurrent state for every node of every lane.
 
-    The states stay on the device: `[lanes + 1, nodes, 2, H]`, hidden state and cell; the last lane
-    is for padding. `before [lanes + 1, 2, H]` are the states before the roots; a search does not
-    change them.
+class RecurrentEvaluator:
+    """The recurrent network as an evaluator of searches, with a state for every node of every lane.
+
+    lanes: of the search. `use` sets the parameters. The states stay on the device: `[lanes + 1,
+    nodes, 2, H]`, hidden state and cell; the last lane is for padding. `before [lanes + 1, 2, H]`
+    are the states before the roots; a search does not change them.
     """
 
-    def __init__(self, networks: "Networks", params: Any, lanes: int, budget: int):
-        self._networks, self.lanes = networks, lanes
-        self.set_params(params)
+    def __init__(self, networks: "Networks", lanes: int, budget: int):
+        self._networks, self._lanes = networks, lanes
+        self._leaves: list[Any] = []
         shape = (2, networks.hidden)
         self._memory = jnp.zeros((lanes + 1, budget + 1, *shape))
         self.before = jnp.zeros((lanes + 1, *shape))
         self._root_q = np.zeros((lanes, networks.actions), np.float32)
         self._asked: list[tuple[np.ndarray, Any]] = []  # values not yet copied to `_root_q`
 
-    def set_params(self, params: Any) -> None:
-        """Use these parameters from now on."""
+    def use(self, params: Any) -> "RecurrentEvaluator":
+        """Use these parameters `[1, ...]` (or a list of them) from now on; return itself."""
         self._leaves = [jnp.asarray(x) for x in jax.tree.leaves(params)]
-
-    def at(self, lanes: np.ndarray, parents: np.ndarray, node: int) -> None:
-        self._next = lanes, parents, node
+        return self
 
     @property
     def root_q(self) -> np.ndarray:
@@ -51,33 +52,38 @@ class Recall:
         self._asked.clear()
         return self._root_q
 
-    def __call__(self, observation: Any, mask: np.ndarray) -> tuple[Any, Any]:
-        lanes, parents, node = self._next
-        size = max(8, 1 << (len(lanes) - 1).bit_length())
+    def ask(self, question: Question) -> Rows:
+        """Start evaluating the states that some lanes show; see `search.simulators.Evaluator`."""
+        pool, node = question.pool, question.node
+        lanes = question.lanes - question.first
+        parents = pool.arrays.node[question.lanes] if node > 0 else np.zeros_like(lanes)
+        size = max(_SMALLEST_BATCH, 1 << (len(lanes) - 1).bit_length())
 
         def pad(x: np.ndarray, value: int = 0) -> np.ndarray:
             more = size - len(x)
             return np.concatenate([x, np.full((more, *x.shape[1:]), value, x.dtype)]) if more else x
 
         q, prior, value, self._memory = self._networks.evaluate(
-            self._leaves, self._memory, self.before, jax.tree.map(pad, observation),
-            pad(lanes, self.lanes), pad(parents), node,
+            self._leaves, self._memory, self.before,
+            jax.tree.map(pad, pool.observation(question.lanes)), pad(lanes, self._lanes),
+            pad(parents), node,
         )  # fmt: skip
         if node == 0:
             self._asked.append((lanes, q))
         prior.copy_to_host_async()
         value.copy_to_host_async()
-        return prior, value
+        return Rows(question.lanes, prior, value, question.start)
 
-    def go_on(self, fresh: np.ndarray) -> None:
-        """Advance all lanes by a step from their roots; reset the states of fresh lanes."""
+    def commit_step(self, fresh: np.ndarray) -> None:
+        """Advance all lanes by a step from their roots; those that are `fresh` `[lanes]` start an
+        episode next and forget."""
         _ = self.root_q  # copies all pending values
         forgets = np.append(fresh, True)
         self.before = jnp.where(forgets[:, None, None], 0.0, self._memory[:, 0])
 
 
 class Networks:
-    """The network of an agent as compiled functions of lists of parameters.
+    """The network of an agent as compiled functions of lists of parameters `[1, ...]`.
 
     betas: β_Q and β_A. cut: settings of its sequences. options: compiler options.
     """
@@ -98,7 +104,7 @@ class Networks:
         example = jax.eval_shape(self.initial, jax.random.PRNGKey(0))
         of_params = jax.tree.structure(example.params)
         self.structure = jax.tree.structure((example.params, example.optimiser))
-        self.hidden = example.params.lstm.hidden.shape[0]
+        self.hidden = example.params.lstm.hidden.shape[1]
         raw = settings.search_space != "transformed"
 
         def evaluate(
@@ -113,31 +119,41 @@ class Networks:
             return q, prior, unscale(jnp.max(q, -1)), memory.at[lanes, node].set(after)
 
         def update(leaves: list[Array], target: list[Array], batch: Sequences) -> Any:
-            params, optimiser = jax.tree.unflatten(self.structure, leaves)
+            params, optimiser = _first(jax.tree.unflatten(self.structure, leaves))
             frozen = self.network(jax.tree.unflatten(of_params, target))
 
             def loss(params: Any) -> Any:
                 return sequence_loss(
-                    self.network(params), frozen, batch, *betas, cut.burn_in, cut.n,
-                    over_time=settings.over_time, weighs=settings.weighs,
+                    eqx.combine(params, self._static), frozen, batch, *betas, cut.burn_in, cut.n,
+                    over_time=settings.over_time, weighted_losses=settings.weighted_losses,
                     raw=settings.search_space == "raw",
                 )  # fmt: skip
 
             (_, about), gradient = jax.value_and_grad(loss, has_aux=True)(params)
             changes, optimiser = self._optimiser.update(gradient, optimiser)
-            return jax.tree.leaves((optax.apply_updates(params, changes), optimiser)), about
+            after = _with_seed_axis((optax.apply_updates(params, changes), optimiser))
+            return jax.tree.leaves(after), about
 
         self.evaluate = jax.jit(evaluate, donate_argnums=1, compiler_options=options or None)
         self.update = jax.jit(update, compiler_options=options or None)
 
     def network(self, params: Any) -> RecurrentNetwork:
-        """Return the network with these parameters."""
-        return eqx.combine(params, self._static)
+        """Return the network with these parameters `[1, ...]`."""
+        return eqx.combine(_first(params), self._static)
 
     def initial(self, key: Array) -> Learner:
-        """Return an untrained learner."""
+        """Return an untrained learner `[1, ...]`."""
         params = eqx.partition(self._make(key), is_array)[0]
-        return Learner(params, params, self._optimiser.init(params))
+        return _with_seed_axis(Learner(params, params, self._optimiser.init(params)))
+
+
+def _first(tree: Any) -> Any:
+    """Return the arrays of the one seed."""
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+def _with_seed_axis(tree: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
 
 
 def to_batch(sample: Sample, gamma: float) -> Sequences:
