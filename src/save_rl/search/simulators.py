@@ -113,8 +113,9 @@ class Roots(NamedTuple):
         if self.actions.shape[1] == 0:
             return self.q_values.copy(), self.explored
         values, explored = prior.copy(), np.zeros(prior.shape, np.bool_)
-        np.put_along_axis(values, self.actions, self.q_values, 1)
-        np.put_along_axis(explored, self.actions, self.explored, 1)
+        used = np.nonzero(self.q_values > -np.inf)  # where few actions are allowed, slots are left
+        at = used[0], self.actions[used]
+        values[at], explored[at] = self.q_values[used], self.explored[used]
         return values, explored
 
 

@@ -198,9 +198,10 @@ class Collector:
 def _searched_targets(rows: Any, actions: Any, q_values: Any, explored: Any) -> Any:
     """Return Q_MCTS `[seeds, lanes, A]`: rows of Qθ with the values of explored slots."""
     seed, lane = (jnp.arange(size) for size in rows.shape[:2])
-    at = seed[:, None, None], lane[None, :, None], actions
-    # Slots that were not explored write what is there already.
-    return rows.at[at].set(jnp.where(explored, q_values, rows[at]))
+    # Slots that were not explored write behind the end, which is dropped: those that are left over
+    # where few actions are allowed all have action 0.
+    actions = jnp.where(explored, actions, rows.shape[-1])
+    return rows.at[seed[:, None, None], lane[None, :, None], actions].set(q_values, mode="drop")
 
 
 class HostLearner:
