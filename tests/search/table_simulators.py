@@ -76,12 +76,13 @@ def luck(seed: int) -> float:
 
 
 def tables(
-    seed: int, states: int = 12, actions: int = 7, ends: float = 0.3, masked: bool = True
-) -> Mdp:
+    seed: int, states: int = 12, actions: int = 7, ends: float = 0.3, masked: bool = True,
+    allowed: float = 0.6,
+) -> Mdp:  # fmt: skip
     """Random numbers everywhere; the prior is a policy, which will do as values too."""
     rng = np.random.default_rng(seed)
     shape = (states, actions)
-    mask = (rng.random(shape) < 0.6) | (not masked)
+    mask = (rng.random(shape) < allowed) | (not masked)
     mask[np.arange(states), rng.integers(0, actions, states)] = True
     prior = np.where(mask, rng.random(shape), 0.0)
     return Mdp(
@@ -106,10 +107,15 @@ def maze(
     masked: bool = False,
     fails: tuple[tuple[int, int], ...] = (),
     actions: int = 5,
+    allowed: float = 0.6,
 ) -> TableSimulator:
-    """Six states of five actions or more, to be known by four numbers each."""
+    """Six states of five actions or more, to be known by four numbers each.
+
+    allowed: share of actions, if they are masked; the first is always one of few.
+    """
     features = np.random.default_rng((seed, 1)).standard_normal((6, 4)).astype(np.float32)
-    mdp = tables(seed, 6, actions, ends, masked)
+    mdp = tables(seed, 6, actions, ends, masked, allowed)
+    mdp.mask[:, 0] |= allowed < 0.5
     pairs = frozenset((state, action) for state, action in fails)
     return TableSimulator(mdp, features, limit=limit, masked=masked, fails=pairs)
 
@@ -141,10 +147,12 @@ def wide(seed: int = 0, actions: int = 50, masked: bool = True, ends: float = 0.
     return TableSimulator(wide_tables(seed, actions, masked, ends), masked=masked)
 
 
-def wide_tables(seed: int, actions: int = 50, masked: bool = True, ends: float = 0.2) -> Mdp:
+def wide_tables(
+    seed: int, actions: int = 50, masked: bool = True, ends: float = 0.2, allowed: float = 0.6
+) -> Mdp:
     """Priors that differ clearly, but for the best three of every state, which tie."""
     rng = np.random.default_rng((seed, 7))
-    mdp = tables(seed, 10, actions, ends, masked)
+    mdp = tables(seed, 10, actions, ends, masked, allowed)
     prior = np.argsort(rng.random(mdp.prior.shape), 1) / actions - 0.5
     best = np.argsort(np.where(mdp.mask, -prior, np.inf), 1)[:, :3]
     np.put_along_axis(prior, best, 0.6, 1)

@@ -59,14 +59,15 @@ def assert_same_search(found, expected):
 
 @given(
     seed=st.integers(0, 2**32 - 1), budget=st.integers(0, 12), more=st.integers(0, 5),
-    actions=st.integers(20, 60), masked=st.booleans(), start=st.integers(0, 19),
+    actions=st.integers(20, 60), allowed=st.sampled_from([0.1, 0.6, 1.0]), start=st.integers(0, 19),
     ends=st.sampled_from([0.0, 0.3]), c=st.sampled_from([0.0, 0.5, 2.0]),
     sizes=st.lists(st.integers(1, 2), min_size=1, max_size=3),
 )  # fmt: skip
 @settings(max_examples=60)
-def test_the_best_actions_are_enough(seed, budget, more, actions, masked, start, ends, c, sizes):
+def test_the_best_actions_are_enough(seed, budget, more, actions, allowed, start, ends, c, sizes):
     """The best three of a state tie, and are all in the list."""
-    mdp, rng = wide_tables(seed, actions, masked, ends), np.random.default_rng(seed)
+    masked = allowed < 1
+    mdp, rng = wide_tables(seed, actions, masked, ends, allowed), np.random.default_rng(seed)
     lanes, slots = sum(sizes), max(budget + 1, 3) + more
     roots, seeds = rng.integers(0, 10, lanes), rng.integers(2**32, size=lanes, dtype=np.uint32)
     results, simulations = [], []
@@ -81,7 +82,11 @@ def test_the_best_actions_are_enough(seed, budget, more, actions, masked, start,
     assert few.actions.shape == few.visits.shape == (lanes, slots)
     listed = np.minimum(mdp.mask[roots].sum(1), slots)
     np.testing.assert_array_equal((few.q_values > -np.inf).sum(1), listed)
-    few = by_action(few, mdps.priors(mdp, Rule.SAVE)[0][roots])
+    priors = mdps.priors(mdp, Rule.SAVE)[0][roots].astype(np.float32)
+    values, explored = few.of_all_actions(priors)
+    few = by_action(few, priors)
+    np.testing.assert_array_equal(values, few.q_values)
+    np.testing.assert_array_equal(explored, few.explored)
     assert_same_search(few, every)
     np.testing.assert_array_equal(*simulations)
     for lane, root in enumerate(roots):

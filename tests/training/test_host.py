@@ -142,14 +142,16 @@ def states_of(simulator, observations):
 
 
 WALKS = {
-    # agent, masks, ε, actions
-    "save": ("save", True, 1.0, 5),
-    "save-puct": ("save-puct", True, 0.0, 5),
-    "puct": ("puct", True, 0.0, 5),
-    "q-learning": ("q-learning", False, 0.5, 5),
-    "listed": ("save", True, 0.3, 100),  # trees know the best actions alone
+    # agent, ε, simulator
+    "save": ("save", 1.0, {"masked": True}),
+    "save-puct": ("save-puct", 0.0, {"masked": True}),
+    "puct": ("puct", 0.0, {"masked": True}),
+    "q-learning": ("q-learning", 0.5, {}),
+    # Trees know the best actions alone; in the second there are fewer than they could know.
+    "listed": ("save", 0.3, {"masked": True, "actions": 100}),
+    "few": ("save", 0.3, {"masked": True, "actions": 100, "allowed": 0.05}),
 }
-LONG_WALKS = {"greedy": ("save", False, 0.0, 5)}  # `save-puct` is greedy, `q-learning` has no masks
+LONG_WALKS = {"greedy": ("save", 0.0, {})}  # `save-puct` is greedy, `q-learning` has no masks
 
 
 @pytest.fixture(
@@ -157,7 +159,7 @@ LONG_WALKS = {"greedy": ("save", False, 0.0, 5)}  # `save-puct` is greedy, `q-le
     params=[*WALKS, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG_WALKS)],
 )
 def walk(request):
-    agent, masked, epsilon, actions = (WALKS | LONG_WALKS)[request.param]
+    agent, epsilon, env = (WALKS | LONG_WALKS)[request.param]
     ties, noisy, epsilons = [], [], []
     run, mix, act = LaneSearch.run, actor.mix_noise_all, actor.act_all
 
@@ -174,13 +176,16 @@ def walk(request):
         epsilons.append(arguments[5])
         act(*arguments)
 
-    simulator = maze(3, ends=0.2, limit=LIMIT, masked=masked, actions=actions)
+    simulator = maze(3, ends=0.2, limit=LIMIT, **env)
     chosen = settings(
         agent, (0,), replay=STEPS * LANES, epsilon_start=epsilon, epsilon_end=epsilon / 2,
         epsilon_episodes=50,
     )  # fmt: skip
     program = HostTrainer(chosen, [simulator])
-    assert (program.pool.arrays["choice"].shape[1] > 0) == (actions > 5)
+    slots = program.pool.arrays["choice"].shape[1]
+    assert slots == (16 if "actions" in env else 0)
+    if request.param == "few":
+        assert simulator.mdp.mask.sum(1).max() < slots
     simulator.calls.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LaneSearch, "run", spied_run)
