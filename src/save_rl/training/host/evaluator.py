@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent
+from save_rl.envs.pool import Pool
 from save_rl.envs.worker import Arrays, Layout
 from save_rl.networks import cut, padded_sizes, trim
 from save_rl.search.rules import TIE_TOLERANCE
@@ -163,8 +164,12 @@ class NetworkEvaluator:
             lanes = _new_lanes(question.lanes, everybody)
         else:
             lanes = np.pad(everybody, ((0, 0), (0, max(least - each, 0))), "edge")
-        (observation,) = trim(pool.observation(lanes), gpu=network.whole)
-        packed = pool.arrays["allowed"][lanes]
+        if network.whole and each >= least:
+            # No copy: a worker changes what its lanes show only when this evaluation is over.
+            observation, packed = self._shown(pool, low, high)
+        else:
+            observation, packed = pool.observation(lanes), pool.arrays["allowed"][lanes]
+        (observation,) = trim(observation, gpu=network.whole)
         if network.listed:
             start = np.int32(question.start)
             found, rows = network.run("lists", self._leaves, observation, packed, start)
@@ -178,6 +183,16 @@ class NetworkEvaluator:
         if question.node == 0:
             self._rows[question.group] = prior, each
         return SeedRows(lanes, prior, value, question.start)
+
+    def _shown(self, pool: Pool, low: int, high: int) -> tuple[Any, np.ndarray]:
+        """Return what lanes `low` to `high` show, `[seeds, n, ...]`, as views."""
+
+        def view(x: np.ndarray) -> np.ndarray:
+            return x[low:high].reshape(self._seeds, -1, *x.shape[1:])
+
+        arrays = pool.arrays
+        seen = {name: view(x) for name, x in arrays.observation.items()}
+        return pool.layout.observation_of(seen), view(arrays["allowed"])
 
     def root_rows(self, groups: list[int]) -> Array:
         """Return the priors of the last roots of these groups, `[seeds, lanes, A]`."""

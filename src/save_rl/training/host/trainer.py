@@ -56,7 +56,7 @@ from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import NO_PLAYER
 from save_rl.types import Simulator, State
 
-_GPU_GROUPS = 3  # groups of lanes on a GPU: the network takes about as long as the simulators
+_MANY = 512  # lanes from which a GPU serves three groups: fewer are evaluated as fast as asked for
 _PARTS = 4  # parts of a batch of graphs on a CPU
 
 
@@ -309,7 +309,8 @@ class HostTrainer:
         )  # fmt: skip
         self.learning = Learning(self.agent, settings, make)
         plays, lanes = plays or self.agent, settings.lanes if train else 0
-        groups = _GPU_GROUPS if options else 2
+        many = lanes * len(simulators) >= _MANY
+        groups = 3 if options and many else 2
         budget = max(settings.budget, settings.test_budget, *budgets, 0)
         ahead = self._ahead = Ahead() if options and train else None
         slots, batch = slots_of(plays, budget, layout), -(-lanes // groups)
