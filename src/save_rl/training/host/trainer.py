@@ -26,7 +26,7 @@ from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
-from save_rl.networks import is_graph, network_maker
+from save_rl.networks import is_graph, network_maker, padded_sizes
 from save_rl.networks.graph import sizes as graph_sizes
 from save_rl.players import Move, Player, best_tried
 from save_rl.search import save as save_search
@@ -318,8 +318,9 @@ class HostTrainer:
         self.learner = HostLearner(self.learning, settings, layout, is_graph(seen), options, ahead)
         if ahead is not None:  # while the workers start
             learner, replay = self.learner.shapes()
-            self.network.compile_ahead(jax.tree.leaves(learner.params))
-            self.learner.programs.compile_ahead(learner, replay)
+            for number, size in enumerate(padded_sizes(seen, gpu=True)):
+                self.network.compile_ahead(jax.tree.leaves(learner.params), size, number == 0)
+                self.learner.programs.compile_ahead(learner, replay, size, number == 0)
         self.actor = Actor(
             settings, simulators, sources, plays=plays, lanes=lanes, groups=groups, slots=slots,
             **places,
