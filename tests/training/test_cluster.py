@@ -54,6 +54,10 @@ NUMBERED = "tests.training.numbered:Numbered"
 PICTURES = "tests.training.pictures:Pictures"
 LANES = 8
 RUNNING = np.ones(1, bool)
+# More actions than a search can try, and some of them not allowed.
+WIDE = {
+    "env": "tests.search.table_simulators:wide", "env_options": {"actions": 80}, "network": "table",
+}  # fmt: skip
 RECURRENT = {
     "env": PICTURES, "agent": "r2d2-save", "lanes": 4, "batch": 16, "budget": 3, "replay": 4000,
     "min_replay": 100, "learning_rate": 2e-4,
@@ -155,9 +159,10 @@ def advance_until(event, trainer, state, first):
     return state, steps
 
 
-def check_same_run(there, agent):
+def check_same_run(there, changes):
     """Compare a run of one actor that never runs ahead with a run of one machine."""
-    here = HostTrainer(settings(agent=agent), [maze(3)])
+    chosen = settings(**changes)
+    here = HostTrainer(chosen, make_all(chosen.env, (3,), **chosen.env_options))
     expected = advance(here, here.begin(), 6)
     found = advance(there, there.begin(), 6)
     assert int(expected.episodes[0]) > 3
@@ -179,9 +184,33 @@ def check_same_run_of_r2d2(there):
     here.close()
 
 
-@pytest.mark.parametrize("agent", ["save", pytest.param("puct", marks=pytest.mark.slow)])
-def test_one_actor_in_step_is_a_run_of_one_machine(make_here, agent):
-    check_same_run(make_here(actors=1, synchronous=True, changes={"agent": agent}), agent)
+@pytest.mark.parametrize(
+    "changes", [{}, WIDE, pytest.param({"agent": "puct"}, marks=pytest.mark.slow)]
+)
+def test_one_actor_in_step_is_a_run_of_one_machine(make_here, changes):
+    check_same_run(make_here(actors=1, synchronous=True, changes=changes), changes)
+
+
+def test_an_actor_that_asks_another_process_acts_as_by_itself():
+    chosen = settings(**WIDE)
+    trainer = HostTrainer(chosen, make_all(chosen.env, (3,), **chosen.env_options))
+    blank, rng = jax.tree.leaves(trainer.params(trainer.begin())), np.random.default_rng(0)
+    leaves = [rng.standard_normal(x.shape, np.float32) for x in blank]
+
+    def ask(seen, mask):
+        prior, value = trainer.network.run("rows", leaves, seen[None], mask[None])
+        return np.asarray(prior)[0], np.asarray(value)[0]
+
+    actors = [ActorProcess(lambda parameters: parameters), ActorProcess(None, ask)]
+    request = StepRequest(episodes=0, length=1.0, level=-1, version=0)
+    for actor in actors:
+        actor.start(Task(asdict(chosen), 0, 0, 0, LANES, -1))
+    for _ in range(3):
+        alone, asked = (actor.act(request, [leaves]).experience.transitions for actor in actors)
+        assert np.array_equal(alone.action, asked.action)
+        assert alone.target.shape == (1, LANES, 80)
+        np.testing.assert_allclose(alone.target, asked.target, rtol=1e-5)
+    trainer.close()
 
 
 def test_one_actor_of_r2d2_in_step_is_a_run_of_one_machine(make_here):
