@@ -219,12 +219,16 @@ class SeedRows(NamedTuple):
         flat.write(arrays)
 
 
+def batch_size(count: int) -> int:
+    """Return one of a few sizes, of at least `count`, to fill a batch up to."""
+    return max(_SMALLEST_BATCH, 1 << (count - 1).bit_length())
+
+
 def _new_lanes(lanes: np.ndarray, everybody: np.ndarray) -> np.ndarray:
     """Return the lanes to evaluate, `[seeds, n]`, filled up to one of a few sizes."""
     seeds, each = everybody.shape
     seed = (lanes - everybody[0, 0]) // each
     counts = np.bincount(seed, minlength=seeds)
-    size = max(_SMALLEST_BATCH, 1 << int(counts.max() - 1).bit_length())
-    filled = np.repeat(everybody[:, :1], size, 1)
+    filled = np.repeat(everybody[:, :1], batch_size(int(counts.max())), 1)
     filled[seed, np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)] = lanes
     return filled

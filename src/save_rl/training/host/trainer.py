@@ -278,6 +278,15 @@ class HostLearner:
         )  # fmt: skip
 
 
+def make_learning(settings: TrainSettings, simulator: Simulator) -> Learning:
+    """Return losses and updates of the agent and the network of these settings."""
+    agent, seen = get_agent(settings.agent), Layout.of(simulator).example()
+    make = network_maker(
+        settings.network, seen, simulator, agent.prior == "policy", settings.mixed_precision
+    )
+    return Learning(agent, settings, make)
+
+
 class HostTrainer:
     """Trains and tests all seeds of one set of settings, over one pool of simulators.
 
@@ -303,11 +312,7 @@ class HostTrainer:
         self.settings, self.agent = settings, get_agent(settings.agent)
         layout, options = Layout.of(simulators[0]), concurrent(options or {})
         seen = layout.example()
-        make = network_maker(
-            settings.network, seen, simulators[0], self.agent.prior == "policy",
-            settings.mixed_precision,
-        )  # fmt: skip
-        self.learning = Learning(self.agent, settings, make)
+        self.learning = make_learning(settings, simulators[0])
         plays, lanes = plays or self.agent, settings.lanes if train else 0
         many = lanes * len(simulators) >= _MANY
         groups = 3 if options and many else 2
