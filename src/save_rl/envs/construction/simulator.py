@@ -1,5 +1,6 @@
 """The Construction tasks as a pure simulator (docs/construction/index.md#rules-of-an-episode)."""
 
+import threading
 from math import isfinite
 from typing import Any
 
@@ -15,6 +16,17 @@ from save_rl.envs.construction.tasks import TASKS, check_difficulty, level_proba
 from save_rl.errors import InputError, require
 
 MARBLE_TOLERANCE = 1e-4  # square metres of the marble's start that may be covered
+
+
+class _Randomness(threading.local):
+    """A thread's generator of random numbers, seeded for each scene: a new one takes as long as all
+    that is drawn from it."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.RandomState(0)
+
+
+_randomness = _Randomness()
 
 
 class Construction:
@@ -79,7 +91,8 @@ class Construction:
         sample = self.curriculum_sample if curriculum_sample is None else curriculum_sample
         level = check_difficulty(self.name, self.preset, level, sample)
         require(seed >= 0, "seed", seed, "at least 0")
-        rng = np.random.RandomState(seed if seed < 2**32 else [seed % 2**32, seed >> 32])
+        rng = _randomness.generator
+        rng.seed(seed if seed < 2**32 else [seed % 2**32, seed >> 32])
         if sample:
             probabilities = level_probabilities(int(level), self.task.curriculum_p)
             level = int(rng.choice(len(probabilities), p=probabilities))

@@ -1,7 +1,6 @@
 """The state of an episode: small, immutable, hashable, and the same in every process."""
 
 import json
-from dataclasses import astuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +69,7 @@ class State(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Serialise the state; `from_bytes` reads it in any process."""
-        fields = [list(astuple(self.scene)), self.steps, self.progress, self.ending]
+        fields = [self.scene.values, self.steps, self.progress, self.ending]
         tables = [self.blocks, self.contacts, self.bonds]
         header = json.dumps([fields, [len(table) for table in tables]]).encode()
         return b"".join([_HEADER, header, b"\n", *tables])
