@@ -76,6 +76,8 @@ class Construction:
         self.max_nodes = fixed + blocks + max(limit.obstacles + limit.targets for limit in most)
         senders = graph.AVAILABLE if masked else self.max_nodes
         self.num_actions = senders * (self.max_nodes - 1) * graph.ACTIONS_PER_EDGE
+        self._node_masks = np.tri(self.max_nodes + 1, self.max_nodes, -1, bool)  # by nodes in use
+        self._action_masks: dict[Any, np.ndarray] = {}  # by all that they depend on
         self._shapes = np.array(self.task.supply.shapes, np.float64)
         self._floor = np.array(self.task.supply.floor)
 
@@ -218,17 +220,19 @@ class Construction:
         """Return `nodes [max_nodes, 18 or 19]` and `node_mask [max_nodes]`."""
         return {
             "nodes": graph.node_features(state, self.max_nodes),
-            "node_mask": np.arange(self.max_nodes) < self._used_nodes(state),
+            "node_mask": self._node_masks[self._used_nodes(state)].copy(),
         }
 
     def action_mask(self, state: State) -> np.ndarray:
         """Return the actions `[num_actions]` that `step` accepts: valid edges; without `masked`,
         existing ones."""
-        if self.masked:
-            edges = graph.edge_mask(state, self.max_nodes)
-        else:
-            edges = graph.existing_edges(state, self.max_nodes)
-        return np.repeat(edges, graph.ACTIONS_PER_EDGE)
+        kind = self._used_nodes(state), graph.taken(state, TASKS[state.scene.task])
+        mask = self._action_masks.get(kind)
+        if mask is None:
+            find = graph.edge_mask if self.masked else graph.existing_edges
+            mask = np.repeat(find(state, self.max_nodes), graph.ACTIONS_PER_EDGE)
+            self._action_masks[kind] = mask
+        return mask.copy()
 
     def action(self, sender: int, receiver: int, offset: int, sticky: int = 0) -> int:
         """Return the number of an action."""
