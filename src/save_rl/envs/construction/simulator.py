@@ -1,6 +1,7 @@
 """The Construction tasks as a pure simulator (docs/construction/index.md#rules-of-an-episode)."""
 
 import threading
+from array import array
 from math import isfinite
 from typing import Any
 
@@ -147,8 +148,10 @@ class Construction:
         used_up = not task.replaced and len(state.blocks) == 6 * graph.BLOCK_BYTES
         ending = "max_steps" if steps >= scene.max_steps or used_up else ""
         if self._overlaps(state, placement):
-            new = np.array([slot, sticky, x, y, 0.0], np.float32).tobytes()
-            after = state._replace(blocks=state.blocks + new, steps=steps, ending="spawn_collision")
+            blocks = state.blocks + array("f", (slot, sticky, x, y, 0.0)).tobytes()
+            after = State(
+                scene, blocks, state.contacts, state.bonds, steps, state.progress, "spawn_collision"
+            )
             return after, 0.0, True, False
         try:
             arrangement, hit = physics.settle(
@@ -166,19 +169,12 @@ class Construction:
         return State(scene, *arrangement, steps, progress, ending), reward, ending != "", False
 
     def _overlaps(self, state: State, placement: Placement) -> bool:
-        """Test whether a new block would overlap something, with a fast path for an empty floor."""
+        """Test whether a new block would overlap something."""
         slot, x, y, _ = placement
-        obstacles = state.scene.obstacles
-        if not state.blocks:
-            width, height, _ = self.task.supply.shapes[slot]
-            reach, half = abs(width) / 2, height / 2
-            for ox, oy, ow, oh in obstacles:
-                if abs(x - ox) < reach + ow / 2 and abs(y - oy) < half + oh / 2:
-                    break
-            else:
-                return y < half
-        blocks, table = state.block_array, state.scene.obstacle_array
-        return geometry.spawn_overlap(self._shapes, slot, x, y, blocks, table, self._floor)
+        return geometry.spawn_overlap(
+            self._shapes, int(slot), float(x), float(y), state.block_array,
+            state.scene.obstacle_array, self._floor,
+        )  # fmt: skip
 
     def progress(self, state: State) -> float:
         """Return the score P of a structure before costs; in Marble Run 1 if the marble arrives."""
