@@ -9,11 +9,13 @@ prints how far the parameters are apart.
 from contextlib import closing
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from save_rl.training.devices import compiler_options, concurrent, select_device
-from save_rl.training.host import Program
-from save_rl.training.host_network import Updates
+from save_rl.training.host.actor import LEARN
+from save_rl.training.host.trainer import HostTrainer
+from save_rl.training.host.updates import UpdatePrograms
 from save_rl.training.programs import make_program
 from save_rl.training.settings import TrainSettings
 
@@ -26,24 +28,28 @@ def updated(options: dict[str, str]) -> list[np.ndarray]:
     """The parameters after all updates, on transitions made up at random."""
     settings = TrainSettings(env="covering", agent="save", lanes=64, chunk=1)
     with closing(make_program(settings, select_device("auto"), workers=0)) as program:
-        assert isinstance(program, Program)
-        seed, rng = program._blank(0), np.random.default_rng(0)
-        data = seed.replay.data
+        assert isinstance(program, HostTrainer)
+        state, rng = program.blank(), np.random.default_rng(0)
+        data = jax.tree.map(np.array, state.replay.data)
         for seen in (data.observation, data.next_observation):
-            seen["nodes"][:TRANSITIONS] = rng.normal(size=seen["nodes"][:TRANSITIONS].shape)
-            seen["node_mask"][:TRANSITIONS, :NODES] = True
-        data.target[:TRANSITIONS] = rng.normal(size=data.target[:TRANSITIONS].shape)
-        data.reward[:TRANSITIONS] = rng.normal(size=TRANSITIONS)
-        data.mask[:TRANSITIONS] = data.next_mask[:TRANSITIONS] = 255
-        seed.replay.added[...] = TRANSITIONS
-        actions = program.pool.layout.num_actions
-        learner, updates = seed.learner, Updates(program.learning, actions, 8, options)
-        with closing(updates):
+            seen["nodes"][0, :TRANSITIONS] = rng.normal(size=seen["nodes"][0, :TRANSITIONS].shape)
+            seen["node_mask"][0, :TRANSITIONS, :NODES] = True
+        data.target[0, :TRANSITIONS] = rng.normal(size=data.target[0, :TRANSITIONS].shape)
+        data.reward[0, :TRANSITIONS] = rng.normal(size=TRANSITIONS)
+        data.mask[0, :TRANSITIONS] = data.next_mask[0, :TRANSITIONS] = 255
+        state.replay.added[...], state.replay.size[...] = TRANSITIONS, NODES
+        state = state._replace(
+            replay=state.replay._replace(data=jax.tree.map(jnp.asarray, data)),
+            episodes=np.array([10_000]),
+        )
+        programs = UpdatePrograms(program.learning, program.pool.layout.num_actions, options)
+        with closing(programs):
+            program.learner.programs = programs
             for step in range(LOCK_STEPS):
-                slots = program._draw(0, seed, step)
-                updates.begin(learner, seed.replay, slots, 1e4)
-                learner = updates.finish(step)
-        return [np.asarray(x) for x in jax.tree.leaves(learner.params)]
+                random = program.actor.each(LEARN, step)
+                learner, _ = program.learner.updates(state, random, np.ones(1, bool)).finish(step)
+                state = state._replace(learner=learner)
+        return [np.asarray(x) for x in jax.tree.leaves(state.learner.params)]
 
 
 def distance(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:

@@ -10,14 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from save_rl.agents import get_agent
 from save_rl.learning.replay import Transition
 from save_rl.report.results import write_results
-from save_rl.training import checkpoint, host
-from save_rl.training.host_network import unpack
+from save_rl.training import checkpoint
+from save_rl.training.host.evaluator import unpack
+from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.learner import Learning
 from save_rl.training.programs import make_program
 from save_rl.training.progress import warn
@@ -86,19 +88,19 @@ def experience(run, settings, lanes, steps):
         settings, agent="save", lanes=lanes, chunk=1, replay=size, min_replay=10 * size
     )
     program = make_program(settings, jax.devices("cpu")[0])
-    assert isinstance(program, host.Program)
+    assert isinstance(program, HostTrainer)
     with closing(program):
         best = checkpoint.load_newest(run / BEST, program.params(program.template()), warn, "RUN")
-        (params,), (seed,) = best.state, program.begin()
-        learner = seed.learner._replace(params=params, target=params)
+        params = jax.tree.map(jnp.asarray, best.state)
+        state = program.begin()
+        learner = state.learner._replace(params=params, target=params)
         # As at the end of training: levels up to the hardest, and hardly any exploration.
-        late = {"env_steps": np.asarray(settings.curriculum_steps),
-                "episodes": np.asarray(settings.episodes - 1)}  # fmt: skip
-        state = (seed._replace(learner=learner, **late),)
+        late = {"env_steps": np.array([settings.curriculum_steps]),
+                "episodes": np.array([settings.episodes - 1])}  # fmt: skip
+        state = state._replace(learner=learner, **late)
         for step in range(2 * steps):  # the first half begins at the easiest level
-            (seed,) = program.advance(state, step)
-            state = (seed._replace(**late),)
-        data = state[0].replay.data
+            state = program.advance(state, step, np.ones(1, np.bool_))._replace(**late)
+        data, params = jax.tree.map(lambda x: np.asarray(x)[0], (state.replay.data, params))
         actions = program.pool.layout.num_actions
         batch = data._replace(
             mask=np.asarray(unpack(data.mask, actions)),
