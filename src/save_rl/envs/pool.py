@@ -379,7 +379,7 @@ class Pool:
 
     @property
     def local(self) -> Any:
-        """What carries out the requests in this process; None with worker processes."""
+        """The `Lanes` of this process, which carry out requests; None with worker processes."""
         return self._local
 
     def place(self, lane: int, state: State) -> None:
