@@ -14,8 +14,8 @@ def construction() -> None:
     for task in ("covering", "marble-run"):
         env = make_simulator(task)
         state = env.reset(0)
-        env.observe(state)
-        env.step(state, int(np.flatnonzero(env.action_mask(state))[0]))
+        after, _, _, _ = env.step(state, int(np.flatnonzero(env.action_mask(state))[0]))
+        env.observe(after)
 
 
 def search() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from save_rl.training import checkpoint
-from save_rl.training.cluster import here
+from save_rl.training.cluster import local_cluster
 from tests.training.numbered import check_numbers
 
 ROOT = Path(__file__).parents[2]
@@ -87,10 +87,10 @@ def shared_cluster():
     """Start the cluster that tests share; other tests run while it does, with their variables."""
     with private_folder() as variables:
         with environment(variables):
-            address, process = here.start_cluster(f"--num-cpus={CORES}")
+            address, process = local_cluster.start_cluster(f"--num-cpus={CORES}")
         yield Shared(address, process, variables)
         with environment(variables):
-            here.end_cluster(process)
+            local_cluster.end_cluster(process)
 
 
 def start(*more):
@@ -154,9 +154,9 @@ def exists(pid):
 def check_counters(out, finished=True):
     """Check a run: every transition counted once, and the replay ratio that was asked for."""
     with np.load(out / "checkpoints" / f"{newest(out):09d}" / "arrays.npz") as arrays:
-        steps, updates = int(arrays["[0].env_steps"]), int(arrays["[0].updates"])
-        assert int(arrays["[0].replay.added"]) == steps
-        check_numbers(arrays["[0].replay.data.observation"], steps)
+        steps, updates = int(arrays[".env_steps"][0]), int(arrays[".updates"][0])
+        assert int(arrays[".replay.added"][0]) == steps
+        check_numbers(arrays[".replay.data.observation"][0], steps)
     assert updates * BATCH == pytest.approx(steps * RATIO, rel=0.05)
     lines = list(csv.DictReader(io.StringIO((out / "metrics.csv").read_text())))
     for name in ("env_steps", "updates", "episodes"):

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-from save_rl.training.cluster import here
+from save_rl.training.cluster import local_cluster
 from tests.training.ray_cluster import finish, private_ray, start, wait_for
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.slow]
@@ -23,14 +23,14 @@ def started():
     processes = []
 
     def begin(*options):
-        address, process = here.start_cluster(*options)
+        address, process = local_cluster.start_cluster(*options)
         processes.append(process)
         return address
 
     with private_ray():
         yield begin
         for process in processes:
-            here.end_cluster(process)
+            local_cluster.end_cluster(process)
 
 
 def refusal(code, *options):

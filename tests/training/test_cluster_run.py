@@ -15,11 +15,11 @@ ray = pytest.importorskip("ray")
 
 from save_rl.errors import InputError  # noqa: E402
 from save_rl.training import loop  # noqa: E402
-from save_rl.training.cluster import here, learner, run  # noqa: E402
+from save_rl.training.cluster import learner, local_cluster, run  # noqa: E402
 from save_rl.training.cluster.display import rows  # noqa: E402
-from save_rl.training.cluster.program import Program  # noqa: E402
 from save_rl.training.cluster.run import train_on_cluster  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
+from save_rl.training.cluster.trainer import ClusterTrainer  # noqa: E402
 from save_rl.training.progress import Progress  # noqa: E402
 from save_rl.training.settings import TrainSettings  # noqa: E402
 from tests.search.table_simulators import maze  # noqa: E402
@@ -64,7 +64,7 @@ def arrays(out):
     names = ("learner", "replay", "episodes", "env_steps", "updates", "length", "stats")
     with np.load(out / "checkpoints" / f"{newest(out):09d}" / "arrays.npz") as found:
         kept = {
-            name: found[name] for name in found if name.startswith(tuple(f"[0].{x}" for x in names))
+            name: found[name] for name in found if name.startswith(tuple(f".{x}" for x in names))
         }
     assert len(kept) > 10
     return kept
@@ -221,14 +221,14 @@ def test_what_object_stores_must_hold():
     settings = TrainSettings(
         env="tests.search.table_simulators:maze", lanes=LANES, batch=BATCH, replay=64, min_replay=8
     )
-    program = Program(settings, [maze(0)], ClusterSettings(actors=2, ahead=3))
-    everywhere, at_learner = learner.needed_bytes(program)
-    state = program.learning.initial(jax.random.PRNGKey(0))
-    assert everywhere == 2 * sum(np.asarray(x).nbytes for x in jax.tree.leaves(state.params))
+    trainer = ClusterTrainer(settings, [maze(0)], ClusterSettings(actors=2, ahead=3))
+    everywhere, at_learner = learner.needed_bytes(trainer)
+    params = trainer.params(trainer.learning.begin())
+    assert everywhere == 2 * sum(np.asarray(x).nbytes for x in jax.tree.leaves(params))
     seen = maze(0).features[0].nbytes
     # two observations, Q_MCTS of 5 actions, action, reward and discount
     assert at_learner == LANES * 3 * (2 * seen + 5 * 4 + 3 * 4)
-    program.close()
+    trainer.close()
 
 
 FIGURES = {
@@ -270,9 +270,9 @@ def test_the_table_on_a_terminal(capsys, monkeypatch):
 @pytest.mark.slow
 def test_a_cluster_that_has_ended_is_forgotten():
     with private_ray():
-        _, process = here.start_cluster()
-        assert here.running_cluster() is not None
-        here.end_cluster(process)
+        _, process = local_cluster.start_cluster()
+        assert local_cluster.running_cluster() is not None
+        local_cluster.end_cluster(process)
         # Without an address Ray would try to join the last cluster of this machine.
         code = "import ray; ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -306,8 +306,8 @@ def test_a_cluster_whose_run_is_gone_is_ended_and_not_joined(tmp_path):
         os.kill(head_of(driver), signal.SIGKILL)  # so that nobody ends what it has started
         driver.kill()
         driver.communicate()
-        address = here.running_cluster()
-        assert len(here.abandoned(address)) == 1
+        address = local_cluster.running_cluster()
+        assert len(local_cluster.abandoned(address)) == 1
         _, errors = finish(start("--cluster", "auto", "--out", out, "--episodes", 300))
         first, second, *_ = errors.splitlines()
         assert first == f"ended the cluster at {address}: the run that started it is gone"

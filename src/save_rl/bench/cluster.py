@@ -14,17 +14,22 @@ from save_rl.bench.clocks import Clocks
 from save_rl.envs import simulator_name
 from save_rl.errors import InputError, RunError
 from save_rl.processes import usable_cores
-from save_rl.training.cluster import crew
-from save_rl.training.cluster.actor import Actor, Order, Task, peak_megabytes
-from save_rl.training.cluster.here import end_cluster, module_path, same_port, start_cluster
+from save_rl.training.cluster import actor_group
+from save_rl.training.cluster.actor import ActorProcess, StepRequest, Task, peak_megabytes
 from save_rl.training.cluster.learner import tree_bytes
-from save_rl.training.cluster.program import Program
+from save_rl.training.cluster.local_cluster import (
+    end_cluster,
+    module_path,
+    same_port,
+    start_cluster,
+)
 from save_rl.training.cluster.settings import ClusterSettings
+from save_rl.training.cluster.trainer import ClusterTrainer
 from save_rl.training.devices import compiler_options
 from save_rl.training.programs import environments
 from save_rl.training.settings import TrainSettings
 
-ray = crew.ray
+ray = actor_group.ray
 ACTORS = (64, 256, 1024)
 _WARM_UP = 6  # rounds
 _TURNS = 5
@@ -47,7 +52,7 @@ def bench_cluster(env: str, device: Any, lanes: int, seconds: float) -> dict[str
     with _cluster(), ExitStack() as stack:
         cases = [_Case(settings, envs, actors, device) for actors in (1, 2)]
         for case in cases:
-            stack.callback(case.program.close)
+            stack.callback(case.trainer.close)
         alone = [_Alone(cases[0], processes) for processes in (1, 2)]
         for case in cases:
             case.warm_up()
@@ -96,24 +101,28 @@ class _Case:
 
     def __init__(self, settings: TrainSettings, envs: Any, actors: int, device: Any):
         self.settings = replace(settings, lanes=actors * settings.lanes)
-        self.program = Program(
+        self.trainer = ClusterTrainer(
             self.settings, envs, ClusterSettings(actors=actors), options=compiler_options(device)
         )
         self._clocks = Clocks()
-        self._clocks.watch("waiting", self.program.crew, "_wait")
-        self._step, self.state = 0, self.program.begin()
+        self._clocks.watch("waiting", self.trainer.group, "_wait")
+        self._step, self.state = 0, self.trainer.begin()
         self._turns: list[dict[str, float]] = []
-        self._report: Any = None  # the last one received
-        take = self.program._take
+        self._experience: Any = None  # the last one received
+        absorb = self.trainer.learning.absorb
 
-        def taking(seed: Any, first: int, report: Any) -> Any:
-            self._report = report
-            return take(seed, first, report)
+        def absorbing(state: Any, experience: Any, first: int) -> Any:
+            self._experience = experience
+            return absorb(state, experience, first)
 
-        self.program._take = taking
+        self.trainer.learning.absorb = absorbing
 
     def _advance(self) -> None:
-        self.state, self._step = self.program.advance(self.state, self._step), self._step + 1
+        self.state = self.trainer.advance(self.state, self._step, np.ones(1, np.bool_))
+        self._step += 1
+
+    def _waited(self) -> float:
+        return self._clocks.seconds.get(("main", "waiting"), 0.0)
 
     def warm_up(self) -> None:
         """Train until everything is compiled."""
@@ -122,8 +131,8 @@ class _Case:
 
     def turn(self, seconds: float) -> None:
         """Train for this long."""
-        program, places = self.program, self.program.crew.places
-        before, waited = program.counters(self.state), self._clocks.seconds["waiting"]
+        trainer, places = self.trainer, self.trainer.group.places
+        before, waited = trainer.counters(self.state), self._waited()
         asked, first = sum(place.steps for place in places), self._step
         ages, stored, looked = [], 0, -_LOOK
         used, started = time.process_time(), time.perf_counter()
@@ -131,20 +140,20 @@ class _Case:
             self._advance()
             ages += [self._step - 1 - place.version for place in places]
             if total - looked > _LOOK:
-                looked, stored = total, max(stored, program.crew.stored_bytes())
-        jax.block_until_ready(jax.tree.leaves(program.params(self.state)))
+                looked, stored = total, max(stored, trainer.group.stored_bytes())
+        jax.block_until_ready(jax.tree.leaves(trainer.params(self.state)))
         total, used = time.perf_counter() - started, time.process_time() - used
-        after = program.counters(self.state)
+        after = trainer.counters(self.state)
         steps = int((after.env_steps - before.env_steps)[0])
         updates = int((after.updates - before.updates)[0])
         messages = 2 * (sum(place.steps for place in places) - asked)
-        messages += (self._step - first) // (program.cluster.refresh or 1) * len(places)
+        messages += (self._step - first) // (trainer.cluster.refresh or 1) * len(places)
         self._turns.append(
             {
                 "env_steps_per_second": steps / total,
                 "updates_per_second": updates / total,
                 "replay_ratio": updates * self.settings.batch / steps,
-                "learner_idle_share": (self._clocks.seconds["waiting"] - waited) / total,
+                "learner_idle_share": (self._waited() - waited) / total,
                 "learner_cores": used / total,
                 "parameter_age_rounds": float(np.mean(ages)),
                 "messages_per_step": messages / steps,
@@ -152,14 +161,14 @@ class _Case:
             }
         )
         while any(place.owed for place in places):  # no actor may work in another case's turn
-            program.crew._wait()
+            trainer.group._wait()
 
     def report(self) -> dict[str, Any]:
         """Return medians over the turns, and sizes."""
-        program, places = self.program, self.program.crew.places
+        trainer, places = self.trainer, self.trainer.group.places
         packed: Any = import_module("ray.cloudpickle")
-        lanes = len(self._report.experience.moved)
-        parameters = jax.tree.map(np.asarray, program.params(self.state))
+        lanes = self._experience.moved.shape[1]
+        parameters = jax.tree.map(np.asarray, trainer.params(self.state))
         return {
             "actors": len(places),
             "lanes": self.settings.lanes,
@@ -167,7 +176,7 @@ class _Case:
                 name: round(float(np.median([turn[name] for turn in self._turns])), 3)
                 for name in self._turns[0]
             },
-            "bytes_per_transition": round(len(packed.dumps(self._report)) / lanes),
+            "bytes_per_transition": round(len(packed.dumps(self._experience)) / lanes),
             "bytes_of_parameters": tree_bytes(parameters),
             "megabytes_of_an_actor": max(place.megabytes for place in places),
             "megabytes_of_the_learner": peak_megabytes(),
@@ -179,15 +188,15 @@ class _Alone:
 
     def __init__(self, case: _Case, processes: int):
         settings, lanes = case.settings, case.settings.lanes
-        level = case.program._wanted(case.state[0])
-        order = Order(episodes=0, length=1.0, level=level, version=0)
-        leaves = [np.asarray(x) for x in jax.tree.leaves(case.program.params(case.state))]
-        make: Any = ray.remote(_Acting).options(runtime_env={"env_vars": crew.ONE_CORE})
+        level = case.trainer.learning.level(case.state)
+        request = StepRequest(episodes=0, length=1.0, level=level, version=0)
+        leaves = [np.asarray(x) for x in jax.tree.leaves(case.trainer.params(case.state))]
+        make: Any = ray.remote(_Acting).options(runtime_env={"env_vars": actor_group.ONE_CORE})
         tasks = [
             Task(asdict(settings), number, 0, number * lanes, lanes, level)
             for number in range(processes)
         ]
-        self._processes = [make.remote(task, order, leaves) for task in tasks]
+        self._processes = [make.remote(task, request, leaves) for task in tasks]
         ray.get([process.act.remote(0.0) for process in self._processes])  # compiles
         self.speeds: list[float] = []
 
@@ -199,15 +208,17 @@ class _Alone:
 class _Acting:
     """A process of `_Alone`."""
 
-    def __init__(self, task: Task, order: Order, leaves: list[Any]):
-        self._actor, self._order, self._leaves = Actor(lambda given: given), order, leaves
+    def __init__(self, task: Task, request: StepRequest, leaves: list[Any]):
+        self._request, self._leaves = request, leaves
+        self._actor = ActorProcess(lambda given: given)
         self._actor.start(task)
 
     def act(self, seconds: float) -> float:
         """Act for this long; return real steps per second."""
         steps, started = 0, time.perf_counter()
         while steps == 0 or time.perf_counter() - started < seconds:
-            steps += len(self._actor.act(self._order, [self._leaves]).experience.moved)
+            made = self._actor.act(self._request, [self._leaves])
+            steps += made.experience.moved.shape[1]
         return steps / (time.perf_counter() - started)
 
 

@@ -76,7 +76,8 @@ def _case(program: R2D2Trainer, seconds: float) -> tuple[dict[str, Any], Any]:
     def rate(name: str) -> float:
         return round(float((getattr(done, name) - getattr(made, name))[0]) / total, 2)
 
-    waited = (clocks.seconds["simulators"] - before["simulators"]) / total
+    simulators = "main", "simulators"
+    waited = (clocks.seconds[simulators] - before[simulators]) / total
     case = {
         "lanes": program.settings.lanes,
         "workers": program.pool.workers,

@@ -31,7 +31,7 @@ from save_rl.types import Array
 LATENT = 64  # Bapst et al. 2019, supplement; of nodes, edges, graph and recurrent states
 STEPS = 3  # n_rec
 BUCKET = 4  # on CPUs, graphs are padded to a multiple of this many nodes
-GPU_BUCKET = 16
+GPU_BUCKET = 8  # on GPUs, of this many, and at least two of them: each size is another program
 
 
 class GRU(eqx.Module):
@@ -202,8 +202,9 @@ def bucket_of(nodes: int, full: int, gpu: bool = False) -> int:
     Sizes are multiples of a bucket or the full size, so that only a few programs are compiled.
     """
     bucket = GPU_BUCKET if gpu else BUCKET
-    size = min(full, max(bucket, -(-nodes // bucket) * bucket))
-    return full if size + bucket // 4 > full else size
+    least = 2 * bucket if gpu else bucket
+    size = min(full, max(least, -(-nodes // bucket) * bucket))
+    return full if size + bucket // 4 >= full else size
 
 
 def buckets(full: int, gpu: bool = False) -> list[int]:

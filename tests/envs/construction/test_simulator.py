@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from save_rl.envs.construction import TASKS, Construction, Placement, Scene, State, graph
+from save_rl.envs.construction.generators import generate
 from save_rl.envs.construction.tasks import level_probabilities
 from save_rl.errors import InputError
 from tests.envs.construction import reference
@@ -186,6 +187,24 @@ def test_threads_do_not_get_in_each_others_way():
     finally:
         sys.setswitchinterval(interval)
     assert results == expected * 30
+
+
+def test_scenes_are_those_of_a_new_generator_in_any_thread():
+    """A thread's scenes are drawn from one generator, which is seeded each time."""
+    hardest = {task: Construction(task, curriculum_sample=False) for task in TASKS}
+    cases = [(task, seed) for seed in (*range(20), 2**32 - 1, 2**32, 2**40 + 7) for task in TASKS]
+    expected = []
+    for task, seed in cases:
+        rng = np.random.RandomState(seed if seed < 2**32 else [seed % 2**32, seed >> 32])
+        expected.append(generate(task, hardest[task].difficulty, "paper", rng))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            scenes = list(pool.map(lambda case: hardest[case[0]].reset(case[1]).scene, cases))
+    finally:
+        sys.setswitchinterval(interval)
+    assert scenes == expected
 
 
 SCENE = Scene("covering", "released", 0, 28, ((-1.75, 0.35, 2.17, 0.35),))

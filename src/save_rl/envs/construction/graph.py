@@ -11,22 +11,26 @@ edge; edges are ordered by sender, so those from available blocks come first:
 """
 
 from functools import lru_cache
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 
+from save_rl.compiled import njit
 from save_rl.envs.construction.scene import BALL, BOUND_X, Rectangle, Scene
-from save_rl.envs.construction.state import BLOCK_FIELDS, State
+from save_rl.envs.construction.state import BLOCK_FIELDS, State, block_table
 from save_rl.envs.construction.tasks import TASKS, Task
 
 AVAILABLE = 7
 OFFSETS = tuple(np.linspace(-13 / 12, 13 / 12, 15).tolist())  # of half the sum of the two widths
 ACTIONS_PER_EDGE = 2 * len(OFFSETS)
-BLOCK_BYTES = 4 * len(BLOCK_FIELDS)
+_BLOCK = Struct(f"{len(BLOCK_FIELDS)}f")  # a row of `State.blocks`
+BLOCK_BYTES = _BLOCK.size
 REACH = BOUND_X - 1e-6
 LIFT = 0.04  # metres between a base and the block above it
 _FREE, _STICKY, _SHAPE, _TYPE = 9, 10, 11, 14  # columns
 _BLOCK_TYPE, _AVAILABLE_TYPE, _OBSTACLE_TYPE, _TARGET_TYPE, _MARBLE_TYPE = range(5)
+_OWN_NODES = -1  # in place of the first block's node: blocks keep the nodes of their slots
 
 NODE_FEATURES = (
     "x", "y", "cos", "sin", "width", "height", "velocity_x", "velocity_y", "angular_velocity",
@@ -90,35 +94,46 @@ def _shape_features(task: str) -> np.ndarray:
 
 def node_features(state: State, padded: int) -> np.ndarray:
     """Return raw features `[padded, 18 or 19]`; unused rows are zero, and so are velocities."""
-    scene = state.scene
+    scene, blocks = state.scene, state.block_array
     nodes = _fixed_nodes(scene, padded).copy()
-    blocks = state.block_array
     if len(blocks):
-        slots = blocks[:, 0].astype(np.intp)
-        if TASKS[scene.task].replaced:
-            first = node_count(scene, 0)
-            rows = nodes[first : first + len(blocks)]
-        else:
-            rows = np.zeros((len(blocks), nodes.shape[1]), np.float32)
-        shapes = _shape_features(scene.task)[slots]
-        rows[:, 0:2] = blocks[:, 2:4]
-        rows[:, 2] = np.cos(blocks[:, 4])
-        rows[:, 3] = np.sin(blocks[:, 4])
-        rows[:, 4:6] = shapes[:, :2]
-        rows[:, _FREE] = 1.0
-        rows[:, _STICKY] = blocks[:, 1]
-        rows[:, _SHAPE : _SHAPE + 3] = shapes[:, 2:]
-        rows[:, _TYPE + _BLOCK_TYPE] = 1.0
-        if not TASKS[scene.task].replaced:
-            nodes[slots] = rows
+        first = node_count(scene, 0) if TASKS[scene.task].replaced else _OWN_NODES
+        angles = blocks[:, 4]
+        shapes = _shape_features(scene.task)
+        _show_blocks(nodes, first, blocks, np.cos(angles), np.sin(angles), shapes)
     return nodes
+
+
+@njit
+def _show_blocks(nodes, first, blocks, cos, sin, shapes):
+    """Write the features of placed blocks to the nodes from `first` on, or to those of their
+    slots. Cosines and sines are NumPy's, as those of other libraries are rounded differently."""
+    for i in range(len(blocks)):
+        slot = int(blocks[i, 0])
+        node = slot if first == _OWN_NODES else first + i
+        if not (0 <= slot < len(shapes) and 0 <= node < len(nodes)):
+            raise IndexError("there is no node for a block")
+        row, shape = nodes[node], shapes[slot]
+        row[:] = 0.0
+        row[0], row[1] = blocks[i, 2], blocks[i, 3]
+        row[2], row[3] = cos[i], sin[i]
+        row[4], row[5] = shape[0], shape[1]
+        row[_FREE] = row[_TYPE + _BLOCK_TYPE] = 1.0
+        row[_STICKY] = blocks[i, 1]
+        row[_SHAPE : _SHAPE + 3] = shape[2:]
 
 
 def taken(state: State, task: Task) -> frozenset[int]:
     """Return the slots of used-up blocks."""
     if task.replaced:
         return frozenset()
-    return frozenset(state.block_array[:, 0].astype(int).tolist())
+    return frozenset(_slots(state.blocks))
+
+
+@lru_cache(maxsize=256)
+def _slots(blocks: bytes) -> tuple[int, ...]:
+    """Return the slots of placed blocks."""
+    return tuple(map(int, block_table(blocks)[:, 0].tolist()))
 
 
 def edge_mask(state: State, padded: int) -> np.ndarray:
@@ -150,14 +165,14 @@ def _other_base(state: State, receiver: int, task: Task) -> Rectangle | None:
     index = receiver - AVAILABLE - len(state.scene.bases)  # 0 is the floor, then come blocks
     if index == 0:
         return task.supply.floor
-    blocks = state.block_array
-    if not task.replaced:  # a placed block keeps its node among the available blocks
-        blocks = blocks[blocks[:, 0] == receiver]
-    else:
-        blocks = blocks[index - 1 :] if index > 0 else blocks[:0]
-    if not len(blocks):
+    if task.replaced:
+        place = index - 1
+    else:  # a placed block keeps its node among the available blocks
+        slots = _slots(state.blocks)
+        place = slots.index(receiver) if receiver in slots else -1
+    if not 0 <= place < len(state.blocks) // BLOCK_BYTES:
         return None
-    slot, _, x, y, _ = blocks[0].tolist()
+    slot, _, x, y, _ = _BLOCK.unpack_from(state.blocks, place * BLOCK_BYTES)
     width, height, _ = task.supply.shapes[int(slot)]
     return x, y, width, height
 

@@ -4,7 +4,7 @@ Scenes are drawn in generator units and mapped linearly: x from 0 to the generat
 to 7 m, y = 0 stays the top of the floor, y grows upwards.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -115,12 +115,17 @@ class Scene:
         """The sum of all obstacles' widths."""
         return sum(width for _, _, width, _ in self.obstacles)
 
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values of the fields, in order: the arguments of `Scene`."""
+        return tuple(getattr(self, field.name) for field in fields(self))
+
     @cached_property
     def _hash(self) -> int:
-        return hash(astuple(self))
+        return hash(self.values)
 
     def __hash__(self) -> int:  # states are hashed often, and share their scene
         return self._hash
 
     def __reduce__(self) -> Any:  # leaves out cached values
-        return Scene, astuple(self)
+        return Scene, self.values

@@ -1,5 +1,7 @@
 """The Construction tasks as a pure simulator (docs/construction/index.md#rules-of-an-episode)."""
 
+import threading
+from array import array
 from math import isfinite
 from typing import Any
 
@@ -15,6 +17,17 @@ from save_rl.envs.construction.tasks import TASKS, check_difficulty, level_proba
 from save_rl.errors import InputError, require
 
 MARBLE_TOLERANCE = 1e-4  # square metres of the marble's start that may be covered
+
+
+class _Randomness(threading.local):
+    """A thread's generator of random numbers, seeded for each scene: a new one takes as long as all
+    that is drawn from it."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.RandomState(0)
+
+
+_randomness = _Randomness()
 
 
 class Construction:
@@ -64,6 +77,8 @@ class Construction:
         self.max_nodes = fixed + blocks + max(limit.obstacles + limit.targets for limit in most)
         senders = graph.AVAILABLE if masked else self.max_nodes
         self.num_actions = senders * (self.max_nodes - 1) * graph.ACTIONS_PER_EDGE
+        self._node_masks = np.tri(self.max_nodes + 1, self.max_nodes, -1, bool)  # by nodes in use
+        self._action_masks: dict[Any, np.ndarray] = {}  # by all that they depend on
         self._shapes = np.array(self.task.supply.shapes, np.float64)
         self._floor = np.array(self.task.supply.floor)
 
@@ -79,7 +94,8 @@ class Construction:
         sample = self.curriculum_sample if curriculum_sample is None else curriculum_sample
         level = check_difficulty(self.name, self.preset, level, sample)
         require(seed >= 0, "seed", seed, "at least 0")
-        rng = np.random.RandomState(seed if seed < 2**32 else [seed % 2**32, seed >> 32])
+        rng = _randomness.generator
+        rng.seed(seed if seed < 2**32 else [seed % 2**32, seed >> 32])
         if sample:
             probabilities = level_probabilities(int(level), self.task.curriculum_p)
             level = int(rng.choice(len(probabilities), p=probabilities))
@@ -132,8 +148,10 @@ class Construction:
         used_up = not task.replaced and len(state.blocks) == 6 * graph.BLOCK_BYTES
         ending = "max_steps" if steps >= scene.max_steps or used_up else ""
         if self._overlaps(state, placement):
-            new = np.array([slot, sticky, x, y, 0.0], np.float32).tobytes()
-            after = state._replace(blocks=state.blocks + new, steps=steps, ending="spawn_collision")
+            blocks = state.blocks + array("f", (slot, sticky, x, y, 0.0)).tobytes()
+            after = State(
+                scene, blocks, state.contacts, state.bonds, steps, state.progress, "spawn_collision"
+            )
             return after, 0.0, True, False
         try:
             arrangement, hit = physics.settle(
@@ -151,19 +169,12 @@ class Construction:
         return State(scene, *arrangement, steps, progress, ending), reward, ending != "", False
 
     def _overlaps(self, state: State, placement: Placement) -> bool:
-        """Test whether a new block would overlap something, with a fast path for an empty floor."""
+        """Test whether a new block would overlap something."""
         slot, x, y, _ = placement
-        obstacles = state.scene.obstacles
-        if not state.blocks:
-            width, height, _ = self.task.supply.shapes[slot]
-            reach, half = abs(width) / 2, height / 2
-            for ox, oy, ow, oh in obstacles:
-                if abs(x - ox) < reach + ow / 2 and abs(y - oy) < half + oh / 2:
-                    break
-            else:
-                return y < half
-        blocks, table = state.block_array, state.scene.obstacle_array
-        return geometry.spawn_overlap(self._shapes, slot, x, y, blocks, table, self._floor)
+        return geometry.spawn_overlap(
+            self._shapes, int(slot), float(x), float(y), state.block_array,
+            state.scene.obstacle_array, self._floor,
+        )  # fmt: skip
 
     def progress(self, state: State) -> float:
         """Return the score P of a structure before costs; in Marble Run 1 if the marble arrives."""
@@ -205,17 +216,19 @@ class Construction:
         """Return `nodes [max_nodes, 18 or 19]` and `node_mask [max_nodes]`."""
         return {
             "nodes": graph.node_features(state, self.max_nodes),
-            "node_mask": np.arange(self.max_nodes) < self._used_nodes(state),
+            "node_mask": self._node_masks[self._used_nodes(state)].copy(),
         }
 
     def action_mask(self, state: State) -> np.ndarray:
         """Return the actions `[num_actions]` that `step` accepts: valid edges; without `masked`,
         existing ones."""
-        if self.masked:
-            edges = graph.edge_mask(state, self.max_nodes)
-        else:
-            edges = graph.existing_edges(state, self.max_nodes)
-        return np.repeat(edges, graph.ACTIONS_PER_EDGE)
+        kind = self._used_nodes(state), graph.taken(state, TASKS[state.scene.task])
+        mask = self._action_masks.get(kind)
+        if mask is None:
+            find = graph.edge_mask if self.masked else graph.existing_edges
+            mask = np.repeat(find(state, self.max_nodes), graph.ACTIONS_PER_EDGE)
+            self._action_masks[kind] = mask
+        return mask.copy()
 
     def action(self, sender: int, receiver: int, offset: int, sticky: int = 0) -> int:
         """Return the number of an action."""

@@ -1,7 +1,7 @@
 """The state of an episode: small, immutable, hashable, and the same in every process."""
 
 import json
-from dataclasses import astuple
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,7 +70,7 @@ class State(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Serialise the state; `from_bytes` reads it in any process."""
-        fields = [list(astuple(self.scene)), self.steps, self.progress, self.ending]
+        fields = [self.scene.values, self.steps, self.progress, self.ending]
         tables = [self.blocks, self.contacts, self.bonds]
         header = json.dumps([fields, [len(table) for table in tables]]).encode()
         return b"".join([_HEADER, header, b"\n", *tables])
@@ -97,8 +97,9 @@ class State(NamedTuple):
             raise InputError("state: these bytes are damaged.") from error
 
 
+@lru_cache(maxsize=256)  # a step and what follows it read the same few tables many times
 def block_table(blocks: bytes) -> np.ndarray:
-    """Return the rows of `State.blocks`, `[blocks, 5]`."""
+    """Return the rows of `State.blocks`, `[blocks, 5]`, read-only."""
     return np.frombuffer(blocks, np.float32).reshape(-1, 5)
 
 

@@ -1,7 +1,7 @@
-"""An actor: its lanes, its searches and its copy of the network, on one core.
+"""An actor process: a share of the lanes, its searches and its copy of the network, on one core.
 
-It makes a whole program and uses the part that acts. Its random numbers depend on the seed, its
-number, and how often it was replaced.
+Its parts are those of a run on one machine. Its random numbers depend on the seed, its number, and
+how often it was replaced.
 """
 
 import os
@@ -9,20 +9,30 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from save_rl.agents import get_agent
+from save_rl.envs.worker import Layout
 from save_rl.learning.exploration import epsilon_ladder
+from save_rl.networks import is_graph
 from save_rl.search.simulators import Evaluate
-from save_rl.training import host, r2d2
+from save_rl.training.cluster.inference import RemoteEvaluator
+from save_rl.training.host import trainer as host
+from save_rl.training.host.actor import RESET, Actor, slots_of
+from save_rl.training.host.evaluator import Network
+from save_rl.training.r2d2 import collector as r2d2
+from save_rl.training.r2d2.setup import Setup
 from save_rl.training.run_directory import settings_from_json, versions
 from save_rl.training.settings import TrainSettings
+from save_rl.types import Simulator
+
+_ALL = np.ones(1, np.bool_)  # the one seed runs
 
 
-class Order(NamedTuple):
+class StepRequest(NamedTuple):
     """A request for one step of all lanes, with the progress of the run."""
 
     episodes: int
@@ -31,11 +41,11 @@ class Order(NamedTuple):
     version: int  # of the parameters to act with
 
 
-class Report(NamedTuple):
-    """The answer of an actor."""
+class StepReply(NamedTuple):
+    """The reply of an actor."""
 
-    experience: host.Experience | r2d2.Experience
-    faults: int  # of its simulators since the last report
+    experience: Any  # `host.Experience` or `r2d2.Experience`, of NumPy arrays
+    faults: int  # of its simulators since the last reply
     megabytes: int  # peak memory of its process
 
 
@@ -49,54 +59,116 @@ class Task(NamedTuple):
     lanes: int
     level: int  # of its first episodes
 
+    @property
+    def own(self) -> tuple[int, ...]:
+        """What makes its random numbers its own; the first actor has those of one machine."""
+        return (self.number, self.life) if self.number or self.life else ()
 
-class _Own:
-    """Gives every actor its own random numbers; the first one has those of one machine.
 
-    level: of new episodes.
+class Episodes(NamedTuple):
+    """The current episodes, and the progress of the run: what `host.Collector` needs."""
+
+    episode_seed: np.ndarray  # [1, lanes]
+    episode_wanted: np.ndarray  # [1, lanes]
+    episode_step: np.ndarray  # [1, lanes]
+    episode_return: np.ndarray  # [1, lanes]
+    episodes: np.ndarray  # [1]
+    length: np.ndarray  # [1]
+
+
+class TransitionLanes:
+    """Lanes that collect transitions.
+
+    ask: evaluates the network in another process, if given; see `RemoteEvaluator`.
     """
 
-    def __init__(self, task: Task, *arguments: Any, **options: Any):
-        self._who = (task.number, task.life) if task.number or task.life else ()
-        self.level = task.level
-        parent: Any = super()
-        parent.__init__(*arguments, **options)
+    def __init__(
+        self, task: Task, settings: TrainSettings, simulator: Simulator, ask: Evaluate | None
+    ):
+        agent, layout = get_agent(settings.agent), Layout.of(simulator)
+        slots = slots_of(agent, max(settings.budget, settings.test_budget), layout)
+        self.actor = Actor(
+            settings, [simulator], plays=agent, lanes=task.lanes, slots=slots, own=task.own
+        )
+        self._collector = host.Collector(self.actor, agent, is_graph(layout.example()))
+        learning = host.make_learning(settings, simulator)
+        self._network = Network(agent, learning, layout, slots, task.lanes, {})
+        self._evaluator: Any = RemoteEvaluator(ask) if ask is not None else None
+        self._last: host.Experience | None = None
+        self._state = self._begin(task.level)
 
-    def _random(self, index: int, stream: int, *number: int) -> np.random.Generator:
-        parent: Any = super()
-        return parent._random(index, stream, *number, *self._who)
+    def _begin(self, level: int) -> Episodes:
+        shape = self.actor.places.lanes.shape
+        seeds = self.actor.random(0, RESET, 0).integers(2**31, size=shape)
+        wanted = np.full(shape, level, np.int32)
+        self.actor.reset(np.ones(shape, np.bool_), seeds, wanted)
+        return Episodes(
+            episode_seed=seeds,
+            episode_wanted=wanted,
+            episode_step=np.zeros(shape, np.int32),
+            episode_return=np.zeros(shape, np.float32),
+            episodes=np.zeros(1, np.int64),
+            length=np.ones(1, np.float32),
+        )
+
+    def use(self, leaves: list[Any]) -> None:
+        """Act with these parameters `[1, ...]` from now on."""
+        self._evaluator = self._network.with_params(leaves)
+
+    def step(self, request: StepRequest, number: int) -> host.Experience:
+        """Take step `number` in all lanes."""
+        state, collector = self._state, self._collector
+        if self._last is not None:
+            state = collector.renew(state, self._last, np.array([request.level]), _ALL)
+        state = state._replace(
+            episodes=np.array([request.episodes]), length=np.array([request.length], np.float32)
+        )
+        found = collector.step(state, self._evaluator, number, _ALL)
+        found = found._replace(transitions=jax.tree.map(np.asarray, found.transitions))
+        self._state = state._replace(
+            episode_step=found.episode_step + found.moved,
+            episode_return=found.episode_return + found.reward,
+        )
+        self._last = found
+        return found
 
 
-class Lanes(_Own, host.Program):
-    """The lanes of an actor."""
+class SequenceLanes:
+    """Lanes that collect sequences, with the epsilons that they have in the whole run."""
 
-    def _wanted(self, seed: host.HostSeed) -> int:
-        return self.level
-
-
-class FrameLanes(_Own, r2d2.Program):
-    """The lanes of an R2D2 actor, with the epsilons that these lanes have in the whole run."""
-
-    def __init__(self, task: Task, settings: TrainSettings, *arguments: Any, **options: Any):
-        everybody = settings.lanes
-        own = replace(settings.r2d2.replay, capacity=1, minimum=1)  # sequences are not kept here
-        settings = replace(
-            settings, lanes=task.lanes, r2d2=replace(settings.r2d2, replay=own)
+    def __init__(self, task: Task, settings: TrainSettings, simulator: Simulator):
+        setup = Setup(settings, Layout.of(simulator))
+        s, agent = setup.settings, setup.agent
+        slots = slots_of(agent, max(s.budget, s.test_budget), setup.layout)
+        self.actor = Actor(
+            s, [simulator], plays=agent, lanes=task.lanes, slots=slots, space=setup.space,
+            own=task.own,
         )  # fmt: skip
-        super().__init__(task, settings, *arguments, **options)
-        self._epsilon = epsilon_ladder(everybody)[task.first : task.first + task.lanes]
+        self.epsilon = epsilon_ladder(s.lanes)[task.first : task.first + task.lanes]
+        self._collector = r2d2.SequenceCollector(setup, self.actor, self.epsilon)
+        self._state = self._collector.begin()
+        self._last: r2d2.Experience | None = None
+
+    def use(self, leaves: list[Any]) -> None:
+        """Act with these parameters `[1, ...]` from now on."""
+        self._collector.use(leaves)
+
+    def step(self, request: StepRequest, number: int) -> r2d2.Experience:
+        """Take step `number` in all lanes."""
+        if self._last is not None:
+            self._state = self._collector.renew(self._state, self._last)
+        self._last = self._collector.step(self._state, number)
+        return self._last
 
 
-class Actor:
+class ActorProcess:
     """Acts on request.
 
-    fetch: gets parameters by their reference. ask: evaluates the network in another process, if
-    given; see `Evaluate`.
+    fetch: gets parameters by their reference. ask: see `TransitionLanes`.
     """
 
     def __init__(self, fetch: Callable[[Any], Any], ask: Evaluate | None = None):
         self._fetch, self._ask, self._version = fetch, ask, -1
-        self._last: Any = None
         self._faults = self._steps = 0
 
     def start(self, task: Task) -> dict[str, Any]:
@@ -106,39 +178,28 @@ class Actor:
 
         settings = settings_from_json(task.settings)
         select_device("cpu")  # sets the cache of compiled programs
-        envs = make_all(settings.env, settings.seeds, **settings.env_options)
+        (simulator,) = make_all(settings.env, settings.seeds, **settings.env_options)
         if get_agent(settings.agent).recurrent:
-            self._lanes: Any = FrameLanes(task, settings, envs)
+            self._lanes: Any = SequenceLanes(task, settings, simulator)
         else:
-            self._lanes = Lanes(task, replace(settings, lanes=task.lanes, replay=1), envs)
-        (self._seed,) = self._lanes.begin()
+            self._lanes = TransitionLanes(task, settings, simulator, self._ask)
         return {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "versions": versions(),
         }
 
-    def act(self, order: Order, parameters: list[Any]) -> Report:
+    def act(self, request: StepRequest, parameters: list[Any]) -> StepReply:
         """Make a step with all lanes. parameters: a list with one reference, for `fetch`."""
-        lanes, seed = self._lanes, self._seed
-        if order.version != self._version:
-            self._evaluate = self._ask or lanes.acting(self._fetch(parameters[0]))
-            self._version = order.version
-        lanes.level = order.level
-        if self._last is not None:
-            seed = lanes.renew(0, seed, self._last, order.level)
-        seed = seed._replace(episodes=np.int64(order.episodes), length=np.float32(order.length))
+        if self._ask is None and request.version != self._version:
+            self._lanes.use(self._fetch(parameters[0]))
+            self._version = request.version
         # An own count, since one round may ask for several steps.
-        done = lanes.act(0, seed, self._evaluate, self._steps)
+        experience = self._lanes.step(request, self._steps)
         self._steps += 1
-        self._seed = seed._replace(
-            episode_step=done.episode_step + done.moved,
-            episode_return=done.episode_return + done.reward,
-        )
-        self._last = done
-        faults = lanes.pool.faults[0]
+        faults = int(self._lanes.actor.pool.faults[0])
         self._faults, new = faults, faults - self._faults
-        return Report(done, new, peak_megabytes())
+        return StepReply(experience, new, peak_megabytes())
 
 
 def peak_megabytes() -> int:

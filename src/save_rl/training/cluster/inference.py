@@ -9,10 +9,42 @@ from typing import Any
 import jax
 import numpy as np
 
-from save_rl.training import host
+from save_rl.agents import get_agent
+from save_rl.envs.worker import Layout
+from save_rl.networks import trim
+from save_rl.search.simulators import Evaluate, Question, Rows
+from save_rl.training.host.evaluator import Network, batch_size
+from save_rl.training.host.trainer import make_learning
 from save_rl.training.run_directory import settings_from_json
 
 _GATHER = 5e-4  # seconds to wait for further requests
+
+
+class RemoteEvaluator:
+    """Evaluates the searches of an actor in another process.
+
+    ask: maps observations and packed masks `[n, ...]` to priors and values, as
+    `Inference.evaluate` does.
+    """
+
+    def __init__(self, ask: Evaluate):
+        self._ask = ask
+        self._rows: dict[int, np.ndarray] = {}  # of the last roots, by group
+
+    def ask(self, question: Question) -> Rows:
+        """Evaluate the states that some lanes show; see `search.simulators.Evaluator`."""
+        pool, lanes = question.pool, question.lanes
+        prior, value = self._ask(pool.observation(lanes), pool.arrays["allowed"][lanes])
+        if question.node == 0:
+            low, high = pool.groups[question.group]
+            rows = np.zeros((high - low, pool.layout.num_actions), np.float32)
+            rows[lanes - low] = prior
+            self._rows[question.group] = rows
+        return Rows(lanes, prior, value, question.start)
+
+    def root_rows(self, groups: list[int]) -> np.ndarray:
+        """Return the priors of the last roots of these groups, `[1, lanes, A]`."""
+        return np.concatenate([self._rows[group] for group in groups])[None]
 
 
 class Inference:
@@ -26,21 +58,23 @@ class Inference:
         from save_rl.training.devices import compiler_options, select_device
 
         made, self._device = settings_from_json(settings), select_device(device)
-        envs = make_all(made.env, made.seeds, **made.env_options)
+        (simulator,) = make_all(made.env, made.seeds, **made.env_options)
+        layout, options = Layout.of(simulator), compiler_options(self._device)
         with jax.default_device(self._device):
-            self._program = host.Program(
-                made, envs, train=False, test_lanes=1, options=compiler_options(self._device)
+            learning = make_learning(made, simulator)
+            self._network = Network(
+                get_agent(made.agent), learning, layout, layout.num_actions, 0, options
             )
+        self._largest = 0  # batch so far
         self._waiting: list[tuple[Any, np.ndarray, asyncio.Future[Any]]] = []
         self._working: asyncio.Task[None] | None = None
 
     async def use(self, leaves: list[Any]) -> None:
-        """Use these parameters from now on."""
-        with jax.default_device(self._device):
-            self._evaluate = self._program.acting(leaves)
+        """Use these parameters `[1, ...]` from now on."""
+        self._leaves = jax.device_put(leaves, self._device)
 
     async def evaluate(self, observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate the states of an actor, see `search.simulators.Evaluate`."""
+        """Return priors and values of the states of an actor; mask: as packed bits."""
         answer = asyncio.get_running_loop().create_future()
         self._waiting.append((observation, mask, answer))
         if self._working is None:
@@ -65,12 +99,24 @@ class Inference:
         self._working = None
 
     def _answer(self, asked: list[Any]) -> list[Any]:
-        observation = jax.tree.map(lambda *x: np.concatenate(x), *(one[0] for one in asked))
-        mask = np.concatenate([one[1] for one in asked])
-        with jax.default_device(self._device):
-            prior, value = (np.asarray(x) for x in self._evaluate(observation, mask))
         ends = np.cumsum([len(one[1]) for one in asked])
+        size = batch_size(int(ends[-1]))
+        if self._network.whole:  # compiling for a GPU is slow
+            size = self._largest = max(size, self._largest)
+        seen, mask = jax.tree.map(
+            lambda *parts: _filled(np.concatenate(parts), size), *(one[:2] for one in asked)
+        )
+        (seen,) = trim(seen, gpu=self._network.whole)
+        with jax.default_device(self._device):
+            prior, value = (
+                np.asarray(x)[0] for x in self._network.run("rows", self._leaves, seen, mask)
+            )
         starts = [0, *ends[:-1]]
         return [
             (np.array(prior[a:b]), np.array(value[a:b])) for a, b in zip(starts, ends, strict=True)
         ]
+
+
+def _filled(x: np.ndarray, size: int) -> np.ndarray:
+    """Return a batch `[n, ...]` as `[1, size, ...]`, filled up with its first row."""
+    return np.concatenate([x, np.repeat(x[:1], size - len(x), 0)])[None]

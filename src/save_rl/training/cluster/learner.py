@@ -1,4 +1,4 @@
-"""The learner process: the ordinary training loop over a crew of actors.
+"""The learner process: the ordinary training loop over an actor group.
 
 It is detached, so the driver may leave and come back. If it dies, Ray starts it again, and it
 continues from the last checkpoint with new actors and new episodes. When the run is over, it waits
@@ -21,11 +21,11 @@ import numpy as np
 from save_rl.errors import InputError, Interrupted, RunError
 from save_rl.files import write_atomically
 from save_rl.training import checkpoint, loop
-from save_rl.training.cluster import crew
+from save_rl.training.cluster import actor_group
 from save_rl.training.cluster.actor import peak_megabytes
-from save_rl.training.cluster.here import end_cluster
-from save_rl.training.cluster.program import AnyProgram, cluster_program
+from save_rl.training.cluster.local_cluster import end_cluster
 from save_rl.training.cluster.settings import ClusterSettings
+from save_rl.training.cluster.trainer import ClusterTrainer
 from save_rl.training.counters import Counters
 from save_rl.training.devices import compiler_options
 from save_rl.training.interrupt import StopOnSignal
@@ -34,12 +34,12 @@ from save_rl.training.progress import Progress
 from save_rl.training.run_directory import settings_from_json
 from save_rl.training.settings import TrainSettings
 
-ray = crew.ray
+ray = actor_group.ray
 NAMESPACE = "save_rl"
 NOTES = "cluster.json"  # in the folder of the run
 _DEATHS_IN_A_ROW = 8  # without a new checkpoint in between
 _STAYS = 30.0  # seconds after the end, or after the last question
-_EVERY = 0.5  # seconds between two measurements of the crew
+_EVERY = 0.5  # seconds between two measurements of the actors
 
 
 class Job(NamedTuple):
@@ -162,16 +162,16 @@ class Learner:
 
     def _make(
         self, restarts: int, settings: TrainSettings, target: Any, **options: Any
-    ) -> AnyProgram:
+    ) -> ClusterTrainer:
         envs, _ = environments(settings)
-        program = cluster_program(
+        trainer = ClusterTrainer(
             settings, envs, self._cluster, [], workers=options["workers"],
             test_lanes=options["test_lanes"], warn=self._said.append,
             options=compiler_options(target),
         )  # fmt: skip
-        check_stores(needed_bytes(program), ray.nodes(), ray.get_runtime_context().get_node_id())
-        self._watch = _Watch(program, restarts)
-        return program
+        check_stores(needed_bytes(trainer), ray.nodes(), ray.get_runtime_context().get_node_id())
+        self._watch = _Watch(trainer, restarts)
+        return trainer
 
     def _look(self, chunks: int, counted: Counters) -> dict[str, float]:
         assert self._watch is not None
@@ -200,10 +200,10 @@ class Learner:
 
 
 class _Watch:
-    """Measures a run's crew now and then."""
+    """Measures a run's actors now and then."""
 
-    def __init__(self, program: AnyProgram, restarts: int):
-        self._program, self._restarts = program, restarts
+    def __init__(self, trainer: ClusterTrainer, restarts: int):
+        self._trainer, self._restarts = trainer, restarts
         self._looked, self._steps = time.monotonic(), -1
         self._first: tuple[int, int] | None = None  # steps and updates when learning had begun
         mine = ray.get_runtime_context().get_node_id()
@@ -225,25 +225,27 @@ class _Watch:
         return {f"cluster_{name}": value for name, value in self.figures.items()}
 
     def _figures(self, chunks: int, steps: int, updates: int, speed: float) -> dict[str, float]:
-        program, places = self._program, self._program.crew.places
+        trainer, places = self._trainer, self._trainer.group.places
         owed = [reference for place in places for reference, _ in place.owed]
         ready, _ = ray.wait(owed, num_returns=len(owed), timeout=0) if owed else ([], [])
-        rounds = chunks * program.settings.chunk
+        rounds = chunks * trainer.settings.chunk
         ages = [rounds - 1 - place.version for place in places if place.version >= 0]
         steps_since, updates_since = np.subtract((steps, updates), self._first or (steps, updates))
         return {
-            "actors_alive": program.crew.alive,
+            "actors_alive": trainer.group.alive,
             "actors": len(places),
             "steps_per_second": round(speed, 1),
-            "replay_ratio": round(program.replay_ratio(int(steps_since), int(updates_since)), 3),
+            "replay_ratio": round(
+                trainer.learning.replay_ratio(int(steps_since), int(updates_since)), 3
+            ),
             "parameter_age": round(float(np.mean(ages)), 2) if ages else 0.0,
             "answers_owed": len(owed),
             "answers_waiting": len(ready),
-            "actor_restarts": program.crew.deaths,
+            "actor_restarts": trainer.group.deaths,
             "learner_restarts": self._restarts,
             "learner_megabytes": peak_megabytes(),
             "actor_megabytes": max(place.megabytes for place in places),
-            "stored_megabytes": round(program.crew.stored_bytes() / 1e6, 2),
+            "stored_megabytes": round(trainer.group.stored_bytes() / 1e6, 2),
             "store_megabytes": self._store,
         }
 
@@ -253,15 +255,15 @@ def tree_bytes(shapes: Any) -> int:
     return sum(int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(shapes))
 
 
-def needed_bytes(program: AnyProgram) -> tuple[int, int]:
+def needed_bytes(trainer: ClusterTrainer) -> tuple[int, int]:
     """Return the bytes that object stores need: on every node, and in addition at the learner.
 
     Every node holds the current parameters and the next ones; the learner's also holds the waiting
     answers of all actors.
     """
-    parameters = tree_bytes(program.template()[0].learner.params)
-    waiting = program.settings.lanes * program.cluster.ahead
-    return 2 * parameters, waiting * program.bytes_of_a_step()
+    parameters = tree_bytes(trainer.params(trainer.template()))
+    waiting = trainer.settings.lanes * trainer.cluster.ahead
+    return 2 * parameters, waiting * trainer.learning.bytes_of_a_step()
 
 
 def store_bytes(node: dict[str, Any]) -> int:

@@ -20,9 +20,9 @@ from save_rl.agents import get_agent
 from save_rl.envs import simulator_name
 from save_rl.errors import InputError, Interrupted, RunError, require
 from save_rl.training import loop
-from save_rl.training.cluster import crew, learner
+from save_rl.training.cluster import actor_group, learner
 from save_rl.training.cluster.display import rows
-from save_rl.training.cluster.here import (
+from save_rl.training.cluster.local_cluster import (
     abandoned,
     answers,
     end_cluster,
@@ -39,7 +39,7 @@ from save_rl.training.progress import Progress
 from save_rl.training.run_directory import RunDirectory, settings_from_json, versions
 from save_rl.training.settings import TrainSettings, named_options
 
-ray = crew.ray
+ray = actor_group.ray
 _EVERY = 0.5  # seconds between two questions to the learner
 _PATIENCE = 120.0  # seconds for a learner to be there
 _ADDRESS = "'auto', or HOST:PORT as ray start prints it"
@@ -175,10 +175,10 @@ def _init(address: str, expected: str) -> Any:
                 address=address, namespace=learner.NAMESPACE, log_to_driver=False,
                 logging_level=logging.ERROR,
             )  # fmt: skip
-    except (ConnectionError, RuntimeError, ValueError, crew.exceptions.RayError) as error:
+    except (ConnectionError, RuntimeError, ValueError, actor_group.exceptions.RayError) as error:
         said = str(error.__cause__ or error).strip()
         reason = said.splitlines()[-1]
-        if isinstance(error, crew.exceptions.AuthenticationError) or "AuthToken" in said:
+        if isinstance(error, actor_group.exceptions.AuthenticationError) or "AuthToken" in said:
             reason = "it wants another token, see Ray's RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH."
         raise RunError(f"--cluster: can't join the cluster at '{expected}'; {reason}") from error
     found = context.address_info["gcs_address"]
@@ -285,8 +285,8 @@ def _check_nodes(settings: TrainSettings, variables: dict[str, str]) -> None:
     for (address, name), answer in asked.items():
         try:
             theirs, wrong = ray.get(answer)
-            problem = crew.other_version(theirs) or wrong
-        except crew.exceptions.RayError as error:
+            problem = actor_group.other_version(theirs) or wrong
+        except actor_group.exceptions.RayError as error:
             problem = str(error).strip().splitlines()[-1]
         if problem:
             raise InputError(f"--cluster: node {address} ({name}): {problem}")
@@ -299,7 +299,7 @@ def _start(job: learner.Job, variables: dict[str, str], graphics: float) -> Any:
     return make.options(
         name=name, namespace=learner.NAMESPACE, lifetime="detached", max_restarts=-1,
         num_cpus=0, num_gpus=graphics,
-        runtime_env={"env_vars": variables | (crew.SHARED_GPU if graphics == 0.5 else {})},
+        runtime_env={"env_vars": variables | (actor_group.SHARED_GPU if graphics == 0.5 else {})},
         scheduling_strategy=_on(ray.get_runtime_context().get_node_id()),
     ).remote(job)  # fmt: skip
 
@@ -308,11 +308,11 @@ def _ask(found: Any, heard: int) -> learner.Status | None:
     """Return the status of a learner; None if it does not answer now."""
     try:
         return ray.get(found.status.remote(heard), timeout=10.0)
-    except crew.exceptions.ActorUnschedulableError as error:
+    except actor_group.exceptions.ActorUnschedulableError as error:
         raise RunError(
             "--cluster: this machine has left the cluster before the learner began; start again."
         ) from error
-    except (crew.exceptions.RayActorError, crew.exceptions.GetTimeoutError):
+    except (actor_group.exceptions.RayActorError, actor_group.exceptions.GetTimeoutError):
         return None
 
 

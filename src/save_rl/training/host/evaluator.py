@@ -15,7 +15,7 @@ import numpy as np
 from save_rl.agents import Agent
 from save_rl.envs.pool import Pool
 from save_rl.envs.worker import Arrays, Layout
-from save_rl.networks import cut, padded_sizes, trim
+from save_rl.networks import cut, trim
 from save_rl.search.rules import TIE_TOLERANCE
 from save_rl.search.simulators import Question, Rows
 from save_rl.training.acting import judge
@@ -68,25 +68,24 @@ class Network:
         ready = self.ahead.get((name, shown)) if self.ahead is not None else None
         return (ready or self._programs[name])(leaves, observation, *given)
 
-    def compile_ahead(self, leaves: list[Any]) -> None:
-        """Compile the programs of training lanes, for graphs of any size; smaller ones first."""
+    def compile_ahead(self, leaves: list[Any], size: int, first: bool) -> None:
+        """Compile the program of training lanes, for graphs of this padded size."""
         ahead, layout = self.ahead, self._layout
-        if ahead is None:
-            return
+        assert ahead is not None
         leaves = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves]
         lanes = (leaves[0].shape[0], self.batch)
         packed = jax.ShapeDtypeStruct((*lanes, -(-self._actions // 8)), np.uint8)
-        for size in padded_sizes(layout.example(), gpu=True):
-            seen = jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct((*lanes, *x.shape), x.dtype),
-                cut(layout.example(), size),
-            )
-            shown = tuple(x.shape for x in jax.tree.leaves(seen))
-            if not self.listed:
-                ahead.add(("rows", shown), self._programs["rows"], leaves, seen, packed)
-                continue
+        seen = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((*lanes, *x.shape), x.dtype),
+            cut(layout.example(), size),
+        )
+        shown = tuple(x.shape for x in jax.tree.leaves(seen))
+        given = (leaves, seen, packed)
+        if self.listed:
             start = jax.ShapeDtypeStruct((), np.int32)
-            ahead.add(("lists", shown), self._programs["lists"], leaves, seen, packed, start)
+            ahead.add(("lists", shown), first, self._programs["lists"], *given, start)
+        else:
+            ahead.add(("rows", shown), first, self._programs["rows"], *given)
 
     def with_params(self, params: Any, beside: Updates | None = None) -> "NetworkEvaluator":
         """Return an evaluator with these parameters `[seeds, ...]`; beside: see there."""
@@ -227,12 +226,16 @@ class SeedRows(NamedTuple):
         flat.write(arrays)
 
 
+def batch_size(count: int) -> int:
+    """Return one of a few sizes, of at least `count`, to fill a batch up to."""
+    return max(_SMALLEST_BATCH, 1 << (count - 1).bit_length())
+
+
 def _new_lanes(lanes: np.ndarray, everybody: np.ndarray) -> np.ndarray:
     """Return the lanes to evaluate, `[seeds, n]`, filled up to one of a few sizes."""
     seeds, each = everybody.shape
     seed = (lanes - everybody[0, 0]) // each
     counts = np.bincount(seed, minlength=seeds)
-    size = max(_SMALLEST_BATCH, 1 << int(counts.max() - 1).bit_length())
-    filled = np.repeat(everybody[:, :1], size, 1)
+    filled = np.repeat(everybody[:, :1], batch_size(int(counts.max())), 1)
     filled[seed, np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)] = lanes
     return filled

@@ -26,7 +26,7 @@ from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
-from save_rl.networks import is_graph, network_maker
+from save_rl.networks import is_graph, network_maker, padded_sizes
 from save_rl.networks.graph import sizes as graph_sizes
 from save_rl.players import Move, Player, best_tried
 from save_rl.search import save as save_search
@@ -278,6 +278,15 @@ class HostLearner:
         )  # fmt: skip
 
 
+def make_learning(settings: TrainSettings, simulator: Simulator) -> Learning:
+    """Return losses and updates of the agent and the network of these settings."""
+    agent, seen = get_agent(settings.agent), Layout.of(simulator).example()
+    make = network_maker(
+        settings.network, seen, simulator, agent.prior == "policy", settings.mixed_precision
+    )
+    return Learning(agent, settings, make)
+
+
 class HostTrainer:
     """Trains and tests all seeds of one set of settings, over one pool of simulators.
 
@@ -303,11 +312,7 @@ class HostTrainer:
         self.settings, self.agent = settings, get_agent(settings.agent)
         layout, options = Layout.of(simulators[0]), concurrent(options or {})
         seen = layout.example()
-        make = network_maker(
-            settings.network, seen, simulators[0], self.agent.prior == "policy",
-            settings.mixed_precision,
-        )  # fmt: skip
-        self.learning = Learning(self.agent, settings, make)
+        self.learning = make_learning(settings, simulators[0])
         plays, lanes = plays or self.agent, settings.lanes if train else 0
         many = lanes * len(simulators) >= _MANY
         groups = 3 if options and many else 2
@@ -318,8 +323,9 @@ class HostTrainer:
         self.learner = HostLearner(self.learning, settings, layout, is_graph(seen), options, ahead)
         if ahead is not None:  # while the workers start
             learner, replay = self.learner.shapes()
-            self.network.compile_ahead(jax.tree.leaves(learner.params))
-            self.learner.programs.compile_ahead(learner, replay)
+            for number, size in enumerate(padded_sizes(seen, gpu=True)):
+                self.network.compile_ahead(jax.tree.leaves(learner.params), size, number == 0)
+                self.learner.programs.compile_ahead(learner, replay, size, number == 0)
         self.actor = Actor(
             settings, simulators, sources, plays=plays, lanes=lanes, groups=groups, slots=slots,
             **places,

@@ -17,7 +17,7 @@ import numpy as np
 from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
-from save_rl.networks import cut, graph, padded_sizes
+from save_rl.networks import cut, graph
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.learner import Learner, Learning
 
@@ -82,10 +82,9 @@ class UpdatePrograms:
         ready = self._ahead.get(("update", *given[-2:])) if self._ahead is not None else None
         return ready(*given[:-2]) if ready else self._compiled_update(*given)
 
-    def compile_ahead(self, learner: Learner, replay: HostReplay) -> None:
-        """Compile the updates for graphs of any size; smaller ones first."""
-        if self._ahead is None:
-            return
+    def compile_ahead(self, learner: Learner, replay: HostReplay, size: int, first: bool) -> None:
+        """Compile the updates for graphs of this padded size."""
+        assert self._ahead is not None
         settings = self.learning.settings
         seeds, count = len(settings.seeds), settings.updates_per_step // self.pieces
         batches = (seeds, count, settings.batch)
@@ -96,8 +95,7 @@ class UpdatePrograms:
             *(jax.ShapeDtypeStruct(batches, kind) for kind in (np.int32, np.float32, np.bool_)),
             *(jax.ShapeDtypeStruct((seeds,), kind) for kind in (np.float32, np.bool_)),
         )
-        for size in padded_sizes(replay.data.observation, gpu=True):
-            self._ahead.add(("update", size, size), self._compiled_update, *given, size, size)
+        self._ahead.add(("update", size, size), first, self._compiled_update, *given, size, size)
 
     def _batches(self, data: Transition, slots: Any, now: int, after: int) -> Transition:
         """Return transitions with masks as truth values, and graphs of these sizes."""

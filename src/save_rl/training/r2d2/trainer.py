@@ -126,6 +126,10 @@ class R2D2Trainer:
             return state
         for t in range(step, step + self.settings.chunk):
             state = self._lock_step(state, t)
+        return self.count_faults(state)
+
+    def count_faults(self, state: TrainState) -> TrainState:
+        """Count the faults of simulators since the last call."""
         restarts = state.restarts + self.pool.faults - self._counted
         self._counted = self.pool.faults.copy()
         return state._replace(restarts=restarts)

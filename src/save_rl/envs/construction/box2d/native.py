@@ -84,7 +84,7 @@ def settle(
     second = first + 4 * 6 * touching
     end = second + 4 * 10 * glued
     out = memory.out_bytes
-    return ended, (bytes(out[:first]), bytes(out[first:second]), bytes(out[second:end]))
+    return ended, (out[:first].tobytes(), out[first:second].tobytes(), out[second:end].tobytes())
 
 
 def roll(

@@ -68,11 +68,11 @@ CONNECTING: dict[int | str, Level] = {
 
 def draw(level: Level, rng: np.random.RandomState) -> tuple[list[Rectangle], list[Rectangle]]:
     """Draw the obstacles and the targets of a scene."""
-    widths = np.arange(level.narrowest, level.widest + 1)
     obstacles, targets = [], []
     for row in level.rows:
         count = int(rng.randint(level.fewest, level.most + 1))
-        obstacles += _place(row, rng.choice(widths, size=count).tolist(), level.inner_gap, rng)
+        widths = rng.randint(level.narrowest, level.widest + 1, size=count).tolist()
+        obstacles += _place(row, widths, level.inner_gap, rng)
     for row in level.target_rows:
         targets += _place(row, [THICKNESS] * level.targets, 0, rng)
     return obstacles, targets

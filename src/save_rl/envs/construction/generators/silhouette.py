@@ -86,7 +86,7 @@ def _tessellate(rows: int, rng: np.random.RandomState) -> list[list[Cell]]:
     for row in range(rows):
         left = rng.random_sample() * 55  # the widest cell
         cells.append([])
-        for width in rng.choice(CELL_WIDTHS, size=CELLS).tolist():
+        for width in CELL_WIDTHS[rng.randint(len(CELL_WIDTHS), size=CELLS)].tolist():
             if left + width >= WIDTH:
                 break
             cells[row].append((left + width / 2, row, width))

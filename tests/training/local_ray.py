@@ -39,8 +39,8 @@ class Handle:
         return SimpleNamespace(remote=remote)
 
 
-class RayHere:
-    """Those functions of Ray that a crew without inference of its own uses.
+class LocalRay:
+    """Those functions of Ray that an actor group without inference of its own uses.
 
     choose: takes the references that are waited for, and returns the one that arrives.
     """

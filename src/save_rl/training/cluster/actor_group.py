@@ -14,7 +14,7 @@ import numpy as np
 
 from save_rl.errors import MissingExtra, RunError
 from save_rl.processes import ONE_THREAD
-from save_rl.training.cluster.actor import Actor, Order, Report, Task
+from save_rl.training.cluster.actor import ActorProcess, StepReply, StepRequest, Task
 from save_rl.training.cluster.inference import Inference
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.run_directory import versions
@@ -51,14 +51,14 @@ ONE_CORE = {
 
 
 class _Place:
-    """One place of the crew, and the actor that fills it."""
+    """One place of the group, and the actor that fills it."""
 
     def __init__(self, number: int, lanes: int, first: int):
         self.number, self.lanes, self.first = number, lanes, first
         self.life = -1
         self.actor: Any = None
         self.starting: Any = None  # a reference, until the actor is ready
-        self.owed: deque[tuple[Any, Order]] = deque()
+        self.owed: deque[tuple[Any, StepRequest]] = deque()
         self.where = ""
         self.steps = 0
         self.version = -1
@@ -70,7 +70,7 @@ class _Place:
         return self.actor is not None and self.starting is None
 
 
-class Crew:
+class ActorGroup:
     """Actors that share the lanes of a run.
 
     said: called with a line when an actor is replaced. device: of the network if the learner's
@@ -95,7 +95,7 @@ class Crew:
         )  # whether waiting actors were reported; the last check
         self._level = 0
         self._parameters: Any = None
-        self._actor: Any = ray.remote(Actor)
+        self._actor: Any = ray.remote(ActorProcess)
         self._server: Any = ray.remote(Inference)
 
     def begin(self, level: int, after: int = -1) -> None:
@@ -154,30 +154,30 @@ class Crew:
         self.close()
         self.begin(self._level)
 
-    def together(self, order: Order) -> list[tuple[int, Report]]:
-        """Make one step with all actors; return the first lane and the report of each, in order."""
-        reports: dict[int, Report] = {}
+    def together(self, request: StepRequest) -> list[tuple[int, StepReply]]:
+        """Make one step with all actors; return the first lane and the reply of each, in order."""
+        replies: dict[int, StepReply] = {}
         asked: set[tuple[int, int]] = set()
-        while len(reports) < len(self.places):
+        while len(replies) < len(self.places):
             for place in self.places:
                 who = (place.number, place.life)
-                if place.ready and place.number not in reports and who not in asked:
-                    self._ask(place, order)
+                if place.ready and place.number not in replies and who not in asked:
+                    self._ask(place, request)
                     asked.add(who)
-            place, report = self._wait()
-            if report is not None:
-                reports[place.number] = report
-        return [(place.first, reports[place.number]) for place in self.places]
+            place, reply = self._wait()
+            if reply is not None:
+                replies[place.number] = reply
+        return [(place.first, replies[place.number]) for place in self.places]
 
-    def next(self, order: Order) -> tuple[int, Report]:
-        """Send up to `ahead` requests per actor; return the next report and its first lane."""
+    def next(self, request: StepRequest) -> tuple[int, StepReply]:
+        """Send up to `ahead` requests per actor; return the next reply and its first lane."""
         while True:
             for place in self.places:
                 while place.ready and len(place.owed) < self._cluster.ahead:
-                    self._ask(place, order)
-            place, report = self._wait()
-            if report is not None:
-                return place.first, report
+                    self._ask(place, request)
+            place, reply = self._wait()
+            if reply is not None:
+                return place.first, reply
 
     @property
     def alive(self) -> int:
@@ -199,7 +199,7 @@ class Crew:
         runtime = {"env_vars": _ENVIRONMENT if self._cluster.synchronous else ONE_CORE}
         options = {"num_cpus": 1, "max_restarts": 0, "runtime_env": runtime}
         server = self._inference
-        ask = None if server is None else _Question(server)
+        ask = None if server is None else _Asking(server)
         place.actor = self._actor.options(**options).remote(ray.get, ask)
         task = Task(
             asdict(self._settings), place.number, place.life, place.first, place.lanes,
@@ -207,13 +207,13 @@ class Crew:
         )  # fmt: skip
         place.starting = place.actor.start.remote(task)
 
-    def _ask(self, place: _Place, order: Order) -> None:
+    def _ask(self, place: _Place, request: StepRequest) -> None:
         # Ray does not resolve a reference inside a list: actors fetch it when the version is new.
-        place.owed.append((place.actor.act.remote(order, [self._parameters]), order))
-        self._level = order.level
+        place.owed.append((place.actor.act.remote(request, [self._parameters]), request))
+        self._level = request.level
 
-    def _wait(self) -> tuple[_Place, Report | None]:
-        """Wait for the next event; return its place, and the report if it is one."""
+    def _wait(self) -> tuple[_Place, StepReply | None]:
+        """Wait for the next event; return its place, and the reply if it is one."""
         began = time.monotonic()
         while True:
             waiting = {}
@@ -248,9 +248,9 @@ class Crew:
         if place.starting is not None:
             self._welcome(place, found)
             return place, None
-        _, order = place.owed.popleft()
+        _, request = place.owed.popleft()
         place.steps += 1
-        place.version = order.version
+        place.version = request.version
         place.megabytes = found.megabytes
         return place, found
 
@@ -313,7 +313,7 @@ def _has_core(actor: Any) -> bool:
     return bool(actors(actor._actor_id.hex())["Address"]["IPAddress"])
 
 
-class _Question:
+class _Asking:
     """Evaluates the network in another process, for an actor."""
 
     def __init__(self, server: Any):

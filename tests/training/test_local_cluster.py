@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from save_rl.training.cluster import here
+from save_rl.training.cluster import local_cluster
 from tests.training.ray_cluster import ROOT, descendants, exists, wait_for
 
 SLEEP = [
@@ -17,12 +17,12 @@ SLEEP = [
 ]  # fmt: skip
 OWNER = """
 import sys
-from save_rl.training.cluster import here
+from save_rl.training.cluster import local_cluster
 keeps, *command = sys.argv[1:]
-guard = here.start_guarded(command, 1)
+guard = local_cluster.start_guarded(command, 1)
 print("guard", guard, flush=True)
 if keeps == "keep":
-    here.keep(guard)
+    local_cluster.keep(guard)
     print("kept", flush=True)
 sys.stdin.read()
 """
@@ -105,11 +105,11 @@ def test_a_cluster_is_abandoned_when_its_driver_is_gone(head):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     left, used = head(gone.pid, 123401), head(os.getpid(), 123402)
-    assert here.abandoned("10.0.0.1:123401") == [left.pid]
-    assert here.abandoned("10.0.0.1:123402") == []
-    assert here.abandoned("10.0.0.1:1234") == []
+    assert local_cluster.abandoned("10.0.0.1:123401") == [left.pid]
+    assert local_cluster.abandoned("10.0.0.1:123402") == []
+    assert local_cluster.abandoned("10.0.0.1:1234") == []
     pytest.importorskip("ray")
-    here.end_cluster(left.pid, os.getpid())
+    local_cluster.end_cluster(left.pid, os.getpid())
     assert left.wait() == -signal.SIGTERM
     assert used.poll() is None
 
@@ -125,7 +125,7 @@ def test_only_its_user_can_read_the_token(tmp_path, monkeypatch):
     token = tmp_path / ".ray" / "auth_token"
     before = os.umask(0)
     try:
-        here.make_token()
+        local_cluster.make_token()
     finally:
         os.umask(before)
     assert (mode(token.parent), mode(token)) == (0o700, 0o600)
@@ -135,12 +135,12 @@ def test_only_its_user_can_read_the_token(tmp_path, monkeypatch):
 
     token.chmod(0o644)
     token.parent.chmod(0o755)
-    here.make_token()
+    local_cluster.make_token()
     assert (mode(token.parent), mode(token)) == (0o700, 0o600)
     assert token.read_text() == made
 
     token.write_text("")  # Ray would take this for none
-    here.make_token()
+    local_cluster.make_token()
     assert len(token.read_text()) == 32
     assert mode(token) == 0o600
 
@@ -152,6 +152,6 @@ def test_a_token_of_the_user_is_left_alone(tmp_path, monkeypatch, name):
     own.chmod(0o640)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv(name, str(own))
-    here.make_token()
+    local_cluster.make_token()
     assert mode(own) == 0o640
     assert list(tmp_path.iterdir()) == [own]
