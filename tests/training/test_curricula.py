@@ -16,6 +16,7 @@ from save_rl.evaluation import evaluate_levels, level_table, trained_player
 from save_rl.learning import host_replay
 from save_rl.players import play
 from save_rl.training.devices import compiler_options
+from save_rl.training.host import trainer
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.host.updates import UpdatePrograms, Updates
 from save_rl.training.settings import TrainSettings
@@ -270,8 +271,9 @@ def test_updates_do_not_depend_on_the_pieces_they_are_made_in(replayed):
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-def test_a_program_for_a_gpu_does_the_same():
-    """There lanes are searched in three groups, and a thread hands updates over in pieces."""
+def test_a_program_for_a_gpu_does_the_same(monkeypatch):
+    """There many lanes are searched in three groups, and a thread hands updates over in pieces."""
+    monkeypatch.setattr(trainer, "_MANY", 16)
     states = []
     for options in ({}, GPU):
         chosen = settings("save", lanes=16, batch=4, min_replay=16)

@@ -656,8 +656,10 @@ def test_a_failing_simulator_costs_the_episode_and_nothing_else(make):
 class Reluctant(TableSimulator):
     """Can't begin with every seed."""
 
+    refused = (3,)
+
     def reset(self, seed):
-        if seed % 7 == 3:
+        if seed % 7 in self.refused and seed:
             raise ValueError("not with this seed")
         return super().reset(seed)
 
@@ -677,6 +679,27 @@ def test_a_checkpoint_with_a_lane_that_could_not_begin_goes_on_the_same():
     there, _ = history(programs[1], 2, restored, step)
     assert_identical(here, there)
     assert here[-1].env_steps[0] - here[0].env_steps[0] < 2 * LANES
+
+
+def test_groups_without_a_lane_to_search_wait():
+    """Two lanes, a group each, of which one or the other can't begin its episode."""
+    simulator = maze(0, masked=True, actions=100)
+    reluctant = Reluctant(simulator.mdp, simulator.features, limit=3)
+    reluctant.refused = (0, 3)
+    chosen = settings("save", (0,), lanes=2, batch=8, min_replay=8, replay=40)
+    made, lost = HostTrainer(chosen, [reluctant]), []
+    state = made.begin()
+    for t in range(15):
+        lost.append(made.pool.lost.copy())
+        before, state = state.env_steps, made.advance(state, t, np.ones(1, bool))
+        assert state.env_steps - before == 2 - lost[-1].sum()
+    for lanes in ([False, True], [True, False], [False, False]):
+        assert lanes in np.array(lost).tolist()
+    stored = int(state.env_steps[0])
+    data = jax.tree.map(lambda x: np.asarray(x[0, :stored]), state.replay.data)
+    places = states_of(reluctant, data.observation)
+    np.testing.assert_array_equal(data.target > -np.inf, reluctant.mdp.mask[places])
+    assert np.all(np.isfinite(data.target[data.target > -np.inf]))
 
 
 def test_a_test_episode_that_fails_is_played_again(make):

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 from save_rl.envs.pool import Source
-from save_rl.training import host
+from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.settings import TrainSettings
 from tests.envs.pool_simulators import (
     has_ended,
@@ -140,39 +141,42 @@ def test_workers_that_are_killed_during_checkpoints_cost_their_episodes_alone(tm
     assert run.restarts()[-1] == kills
 
 
-def test_a_lost_worker_counts_for_every_seed_whenever_it_is_missed(tmp_path):
+def test_a_lost_worker_counts_for_the_seeds_it_had_whenever_it_is_missed(tmp_path):
     options = {"trap": str(tmp_path / "trap")}
     settings = TrainSettings(
         env=ENV, env_options=options, seeds=(0, 1), lanes=8, budget=2, batch=8, replay=64,
         min_replay=16, chunk=1,
     )  # fmt: skip
     said: list[str] = []
-    program = host.Program(
+    trainer = HostTrainer(
         settings, [trapped(seed, **options) for seed in settings.seeds],
         [Source(ENV, seed, options) for seed in settings.seeds], workers=2, test_lanes=2,
         warn=said.append,
     )  # fmt: skip
+    everybody = np.ones(2, np.bool_)
 
-    def kill_a_worker() -> None:
-        victim = workers(options["trap"])[0]
+    def kill_a_worker(number: int) -> None:
+        victim = trainer.pool._workers[number].process.pid
+        assert victim in workers(options["trap"])
         os.kill(victim, signal.SIGKILL)
         assert have_ended([victim])
 
-    with closing(program), jax.default_device(jax.devices("cpu")[0]):
-        state = program.begin()
-        kill_a_worker()
-        state = program.advance(state, 0)
-        assert program.counters(state).restarts.tolist() == [1, 1]
-        kill_a_worker()
-        _, steps = program.play(program.params(state), 2, 2, 0)  # missed in a test
+    with closing(trainer), jax.default_device(jax.devices("cpu")[0]):
+        state = trainer.begin()
+        kill_a_worker(0)  # a group's first half are lanes of the first seed
+        state = trainer.advance(state, 0, everybody)
+        assert trainer.counters(state).restarts.tolist() == [1, 0]
+        assert trainer.counters(state).env_steps.tolist() == [0, 8]
+        kill_a_worker(1)
+        _, steps = trainer.play(trainer.params(state), 2, 2, 0)  # missed in a test
         assert (steps >= 1).all()
-        state = program.advance(state, 1)
-        assert program.counters(state).restarts.tolist() == [2, 2]
+        state = trainer.advance(state, 1, everybody)
+        assert trainer.counters(state).restarts.tolist() == [1, 1]
         assert len(said) == 2
         # Everybody plays again: a step is made in all lanes.
-        before = program.counters(state).env_steps
-        state = program.advance(state, 2)
-        assert (program.counters(state).env_steps - before).tolist() == [8, 8]
+        before = trainer.counters(state).env_steps
+        state = trainer.advance(state, 2, everybody)
+        assert (trainer.counters(state).env_steps - before).tolist() == [8, 8]
     assert workers(options["trap"]) == []
 
 

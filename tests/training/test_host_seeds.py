@@ -11,6 +11,7 @@ import pytest
 
 from save_rl.envs.pool import Source
 from save_rl.training.devices import compiler_options
+from save_rl.training.host import trainer
 from save_rl.training.host.evaluator import NetworkEvaluator
 from save_rl.training.host.trainer import Collector, HostTrainer
 from tests.envs.pool_simulators import have_ended
@@ -40,8 +41,8 @@ def undisturbed():
     """States of three seeds before each of 8 lock-steps and after the last, by agent."""
     found = {}
     for agent in ("save", "puct"):
-        with closing(make(agent)) as trainer:
-            found[agent] = history(trainer, 8)[0]
+        with closing(make(agent)) as made:
+            found[agent] = history(made, 8)[0]
     return found
 
 
@@ -50,26 +51,26 @@ def undisturbed():
 
 @pytest.mark.parametrize("agent", ["save", "puct"])
 def test_a_seed_that_rests_stays_as_it_is_and_the_others_go_on_without_it(undisturbed, agent):
-    with closing(make(agent)) as trainer:
-        states, state = history(trainer, 3)
+    with closing(make(agent)) as made:
+        states, state = history(made, 3)
         assert_identical(states, undisturbed[agent][:4])
         running = np.array([True, False, True])
-        later, state = history(trainer, 5, state, 3, running)
+        later, state = history(made, 5, state, 3, running)
         for t, now in enumerate(later):
             assert_identical(of_seed(now, 1), of_seed(states[-1], 1))
             for i in (0, 2):
                 assert_identical(of_seed(now, i), of_seed(undisturbed[agent][3 + t], i))
-        asleep, _ = history(trainer, 2, state, 8, ~EVERYBODY)
+        asleep, _ = history(made, 2, state, 8, ~EVERYBODY)
         assert_identical(asleep, [later[-1]] * 3)
 
 
 @pytest.mark.parametrize("agent", ["save", "puct"])
 def test_a_seed_that_has_rested_goes_on_with_its_episodes(agent):
     """Its lanes stand where they stood, and what they do next belongs to the same episodes."""
-    with closing(make(agent, env={"ends": 0.0, "limit": 5}, replay=400)) as trainer:
-        _, state = history(trainer, 3)
-        _, state = history(trainer, 4, state, 3, np.array([False, True, False]))
-        states, _ = history(trainer, 2, state, 7)
+    with closing(make(agent, env={"ends": 0.0, "limit": 5}, replay=400)) as made:
+        _, state = history(made, 3)
+        _, state = history(made, 4, state, 3, np.array([False, True, False]))
+        states, _ = history(made, 2, state, 7)
     first = of_seed(states[-1], 0)
     assert first.steps == first.episode_step.sum() / LANES + 5 == 5  # one episode each
     data = jax.tree.map(lambda x: x[: 5 * LANES].reshape(5, LANES, *x.shape[1:]), first.replay.data)
@@ -119,29 +120,29 @@ def leaves_of(tree):
 )
 def test_a_state_is_always_like_its_template(agent, curriculum):
     chosen = settings(agent, (0, 1), curriculum=curriculum, curriculum_steps=9)
-    with closing(HostTrainer(chosen, [Stairs(hardest=2), Stairs(hardest=2)])) as trainer:
-        template = trainer.template()
+    with closing(HostTrainer(chosen, [Stairs(hardest=2), Stairs(hardest=2)])) as made:
+        template = made.template()
         assert template.history.shape == (-1,)
         assert template.history.dtype == np.int32
         expected = leaves_of(template._replace(history=()))
-        state = trainer.begin()
+        state = made.begin()
 
         def check():
-            saved = trainer.snapshot(state)
+            saved = made.snapshot(state)
             assert leaves_of(saved._replace(history=())) == expected
             assert saved.history.dtype == np.int32
             assert saved.history.shape == (saved.episode_step.sum(),)
 
         check()
         for t in range(4):
-            state = trainer.advance(state, t, np.array([True, t < 2]))
+            state = made.advance(state, t, np.array([True, t < 2]))
             check()
         assert state.episodes.min() > 0
-        state = trainer.forget_stats(state)
+        state = made.forget_stats(state)
         check()
-        state = trainer.restore(copy(trainer, state))
+        state = made.restore(copy(made, state))
         check()
-        state = trainer.advance(state, 4, np.ones(2, bool))
+        state = made.advance(state, 4, np.ones(2, bool))
         check()
 
 
@@ -162,10 +163,10 @@ def test_a_loss_that_is_not_finite_changes_nothing(undisturbed, agent):
     if agent in undisturbed:
         sound = undisturbed[agent]
     else:
-        with closing(make(agent)) as trainer:
-            sound = history(trainer, 8)[0]
-    with closing(make(agent, simulators=simulators)) as trainer:
-        states, _ = history(trainer, 8)
+        with closing(make(agent)) as made:
+            sound = history(made, 8)[0]
+    with closing(make(agent, simulators=simulators)) as made:
+        states, _ = history(made, 8)
     for now, expected in zip(states, sound, strict=True):
         for i in (0, 2):
             assert_identical(of_seed(now, i), of_seed(expected, i))
@@ -182,8 +183,8 @@ def test_a_loss_that_is_not_finite_changes_nothing(undisturbed, agent):
 def test_simulators_that_fail_in_searches_cost_nothing_of_other_seeds(undisturbed):
     """In the first seed some actions raise, which searches meet far more often than episodes."""
     failing = [maze(3, fails=((1, 2), (4, 0)), **MASKED), *(maze(n, **MASKED) for n in SEEDS[1:])]
-    with closing(make(simulators=failing)) as trainer:
-        states, _ = history(trainer, 8)
+    with closing(make(simulators=failing)) as made:
+        states, _ = history(made, 8)
     for now, expected in zip(states, undisturbed["save"], strict=True):
         for i in (1, 2):
             assert_identical(of_seed(now, i), of_seed(expected, i))
@@ -205,29 +206,29 @@ def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undis
         return steps[-1]
 
     monkeypatch.setattr(Collector, "step", step)
-    with closing(make(seeds=(3, 5))) as trainer:
-        sound, _ = history(trainer, 3)
+    with closing(make(seeds=(3, 5))) as made:
+        sound, _ = history(made, 3)
     expected = steps.pop()
     steps.clear()
     said = []
-    with closing(make(seeds=(3, 5), workers=3, how={"warn": said.append})) as trainer:
-        states, state = history(trainer, 2)
+    with closing(make(seeds=(3, 5), workers=3, how={"warn": said.append})) as made:
+        states, state = history(made, 2)
         assert_identical(states, sound[:3])
-        lanes = np.concatenate([np.arange(low, high) for low, high in trainer.pool._ranges[1]])
-        mine = np.isin(trainer.actor.places.lanes, lanes)
+        lanes = np.concatenate([np.arange(low, high) for low, high in made.pool._ranges[1]])
+        mine = np.isin(made.actor.places.lanes, lanes)
         assert mine.any(1).all()
         assert not mine.all(1).any()
 
         def ask(self, question):
             if (question.group, question.node) == (1, 2):
-                worker = trainer.pool._workers[1].process.pid
+                worker = made.pool._workers[1].process.pid
                 os.kill(worker, signal.SIGKILL)
                 assert have_ended([worker])
             return asked(self, question)
 
         with monkeypatch.context() as patch:
             patch.setattr(NetworkEvaluator, "ask", ask)
-            (_, after), state = history(trainer, 1, state, 2)
+            (_, after), state = history(made, 1, state, 2)
         np.testing.assert_array_equal(steps[-1].moved, ~mine)
         for name in ("action", "reward", "discount", "target"):
             here, there = (np.asarray(getattr(x.transitions, name)) for x in (steps[-1], expected))
@@ -240,7 +241,7 @@ def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undis
         assert np.all(after.episode_seed[mine] != states[-1].episode_seed[mine])
         np.testing.assert_array_equal(after.episode_seed[~mine], sound[3].episode_seed[~mine])
         np.testing.assert_array_equal(after.episode_step[~mine], sound[3].episode_step[~mine])
-        (_, last), _ = history(trainer, 1, state, 3)
+        (_, last), _ = history(made, 1, state, 3)
         assert steps[-1].moved.all()
         np.testing.assert_array_equal(last.env_steps - after.env_steps, [LANES] * 2)
 
@@ -249,15 +250,16 @@ def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undis
 
 
 @pytest.mark.parametrize("actions", [5, 100])
-def test_lists_and_batches_of_a_gpu_lead_to_the_same(actions):
+def test_lists_and_batches_of_a_gpu_lead_to_the_same(monkeypatch, actions):
     """There whole groups are evaluated, and the best of many actions are chosen on the device."""
+    monkeypatch.setattr(trainer, "_MANY", 1)
     states = []
     for options in ({}, compiler_options(SimpleNamespace(platform="gpu"))):
         env = {**MASKED, "actions": actions}
-        with closing(make(seeds=(3, 5), env=env, how={"options": options})) as trainer:
-            assert trainer.network.listed == (actions == 100 and bool(options))
-            assert len(trainer.actor.places.groups) == (3 if options else 2)
-            states.append(history(trainer, 5)[0][-1])
+        with closing(make(seeds=(3, 5), env=env, how={"options": options})) as made:
+            assert made.network.listed == (actions == 100 and bool(options))
+            assert len(made.actor.places.groups) == (3 if options else 2)
+            states.append(history(made, 5)[0][-1])
     here, there = states
     assert here.updates.tolist() == [8, 8]
     np.testing.assert_array_equal(here.replay.data.action, there.replay.data.action)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from save_rl.agents import get_agent
+from save_rl.envs.pool import Pool
 from save_rl.envs.worker import Layout
 from save_rl.networks import trim
 from save_rl.search.simulators import Evaluate, Question, Rows
@@ -36,15 +37,19 @@ class RemoteEvaluator:
         pool, lanes = question.pool, question.lanes
         prior, value = self._ask(pool.observation(lanes), pool.arrays["allowed"][lanes])
         if question.node == 0:
-            low, high = pool.groups[question.group]
-            rows = np.zeros((high - low, pool.layout.num_actions), np.float32)
-            rows[lanes - low] = prior
-            self._rows[question.group] = rows
+            rows = self._rows[question.group] = _no_rows(pool, question.group)
+            rows[lanes - pool.groups[question.group].low] = prior
         return Rows(lanes, prior, value, question.start)
 
-    def root_rows(self, groups: list[int]) -> np.ndarray:
+    def root_rows(self, pool: Pool, groups: list[int]) -> np.ndarray:
         """Return the priors of the last roots of these groups, `[1, lanes, A]`."""
-        return np.concatenate([self._rows[group] for group in groups])[None]
+        parts = [self._rows.get(group, _no_rows(pool, group)) for group in groups]
+        return np.concatenate(parts)[None]
+
+
+def _no_rows(pool: Pool, group: int) -> np.ndarray:
+    low, high = pool.groups[group]
+    return np.zeros((high - low, pool.layout.num_actions), np.float32)
 
 
 class Inference:

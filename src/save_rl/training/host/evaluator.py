@@ -144,7 +144,7 @@ class NetworkEvaluator:
         self._network, self._beside = network, beside
         self._leaves = [jnp.asarray(x) for x in leaves]
         self._seeds = len(self._leaves[0])
-        self._rows: dict[int, tuple[Any, int]] = {}  # and the group's lanes per seed
+        self._rows: dict[int, Any] = {}
 
     def ask(self, question: Question) -> Any:
         answer = self._ask(question)
@@ -173,30 +173,37 @@ class NetworkEvaluator:
             start = np.int32(question.start)
             found, rows = network.run("lists", self._leaves, observation, packed, start)
             if question.node == 0:
-                self._rows[question.group] = rows, each
+                self._rows[question.group] = rows
             found.copy_to_host_async()
             return Lists(low, high, network.slots, found)
         prior, value = network.run("rows", self._leaves, observation, packed)
         for x in (prior, value):
             x.copy_to_host_async()
         if question.node == 0:
-            self._rows[question.group] = prior, each
+            self._rows[question.group] = prior
         return SeedRows(lanes, prior, value, question.start)
 
     def _shown(self, pool: Pool, low: int, high: int) -> tuple[Any, np.ndarray]:
         """Return what lanes `low` to `high` show, `[seeds, n, ...]`, as views."""
 
         def view(x: np.ndarray) -> np.ndarray:
-            return x[low:high].reshape(self._seeds, -1, *x.shape[1:])
+            return x[low:high].reshape(self._seeds, (high - low) // self._seeds, *x.shape[1:])
 
         arrays = pool.arrays
         seen = {name: view(x) for name, x in arrays.observation.items()}
         return pool.layout.observation_of(seen), view(arrays["allowed"])
 
-    def root_rows(self, groups: list[int]) -> Array:
-        """Return the priors of the last roots of these groups, `[seeds, lanes, A]`."""
-        parts = [self._rows[group] for group in groups]
-        return jnp.concatenate([rows[:, :lanes] for rows, lanes in parts], 1)
+    def root_rows(self, pool: Pool, groups: list[int]) -> Array:
+        """Return the priors of the last roots of these groups, `[seeds, lanes, A]`; zeros for
+        groups that were not asked about, because all their lanes are lost or rest."""
+        parts = []
+        for group in groups:
+            low, high = pool.groups[group]
+            each = (high - low) // self._seeds
+            nothing = (self._seeds, each, pool.layout.num_actions)
+            rows = self._rows.get(group)
+            parts.append(jnp.zeros(nothing) if rows is None else rows[:, :each])
+        return jnp.concatenate(parts, 1)
 
 
 class SeedRows(NamedTuple):

@@ -176,7 +176,7 @@ class Collector:
         if roots.actions.shape[1] == 0:
             return q_values
         actions = places.by_seed(roots.actions)
-        rows = evaluator.root_rows(places.groups)
+        rows = evaluator.root_rows(self.actor.pool, places.groups)
         return self._targets(rows, actions, q_values, visits > 0)
 
     def renew(self, state: Any, experience: Experience, level: np.ndarray, running: Any) -> Any:
