@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from save_rl.envs.construction import Construction, Placement, Scene, graph
-from save_rl.envs.construction.box2d import kernel, native, physics
+from save_rl.envs.construction.box2d import engine, kernel, native, physics
 from save_rl.envs.construction.box2d.fields import LAYOUT
 from save_rl.envs.construction.state import State
 from save_rl.envs.construction.tasks import TASKS
@@ -261,6 +261,16 @@ def test_worlds_leave_no_memory_behind():
     before = resident_bytes()
     for _ in range(20_000):
         physics.settle(*drop)
+    assert resident_bytes() - before < 2**20
+
+
+def test_scenes_leave_no_memory_behind():
+    """Every scene has obstacles of its own, and a worker meets many."""
+    kept = [engine.fixture(engine.rectangle(0.7, 0.3, 1.4, 0.35)) for _ in range(1000)]
+    assert {tuple(fixture.shape.vertices) for fixture in kept} == {tuple(kept[0].shape.vertices)}
+    before = resident_bytes()
+    for _ in range(20_000):
+        engine.fixture(engine.rectangle(0.7, 0.3, 1.4, 0.35))
     assert resident_bytes() - before < 2**20
 
 

@@ -33,8 +33,12 @@ def new_world() -> Any:
 
 def fixture(shape: Any, mask: int = SOLID, friction: float = 0.4) -> Any:
     """Return a fixture definition, which all bodies of that shape share."""
-    definition = b2.b2FixtureDef(shape=shape, density=1.0, friction=friction, restitution=0.0)
-    definition.filter.categoryBits = definition.filter.maskBits = mask
+    definition: Any = b2.b2FixtureDef()  # with arguments it would take twice as long
+    definition.shape, definition.kept = shape, shape
+    shape.thisown = True  # a definition claims its shape, but never frees it
+    definition.density, definition.friction, definition.restitution = 1.0, friction, 0.0
+    bits = definition.filter
+    bits.categoryBits = bits.maskBits = mask
     return definition
 
 
@@ -49,7 +53,9 @@ def polygon(corners: tuple[tuple[float, float], ...]) -> Any:
 
 
 def rectangle(x: float, y: float, width: float, height: float) -> Any:
-    return b2.b2PolygonShape(box=(width / 2, height / 2, (x, y), 0.0))
+    shape = b2.b2PolygonShape()
+    shape.SetAsBox(width / 2, height / 2, (x, y), 0.0)
+    return shape
 
 
 def disc(diameter: float, x: float = 0.0, y: float = 0.0) -> Any:

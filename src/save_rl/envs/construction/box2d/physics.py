@@ -101,16 +101,18 @@ class Fixtures(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _block_fixtures(task: str) -> tuple[Any, ...]:
-    shapes = TASKS[task].supply.shapes
-    return tuple(engine.fixture(engine.polygon(shape.corners)) for shape in shapes)
+def _task_fixtures(task: str) -> tuple[Any, tuple[Any, ...]]:
+    """Return the definitions of the floor and of the blocks."""
+    supply = TASKS[task].supply
+    blocks = (engine.fixture(engine.polygon(shape.corners)) for shape in supply.shapes)
+    return engine.fixture(engine.rectangle(*supply.floor)), tuple(blocks)
 
 
 @lru_cache(maxsize=1024)
 def _fixtures(scene: Scene) -> Fixtures:
-    floor = engine.fixture(engine.rectangle(*TASKS[scene.task].supply.floor))
+    floor, blocks = _task_fixtures(scene.task)
     obstacles = tuple(engine.fixture(engine.rectangle(*box)) for box in scene.obstacles)
-    blocks, marble = _block_fixtures(scene.task), ()
+    marble = ()
     if scene.marble is not None:
         x, y, diameter, _ = scene.targets[0]
         goal = engine.fixture(engine.disc(diameter, x, y), engine.GOAL_ONLY)
