@@ -240,6 +240,20 @@ def test_a_run_of_r2d2_resumes_from_a_checkpoint(make_here):
     assert int(after.env_steps[0]) > int(saved.state.env_steps[0])
 
 
+@pytest.mark.parametrize(("kind", "changes"), [(HostTrainer, {}), (R2D2Trainer, RECURRENT)])
+def test_a_run_moves_from_one_machine_to_a_cluster_and_back(make_here, kind, changes):
+    there, chosen = make_here(actors=2, changes=changes), settings(**changes)
+    here = kind(chosen, make_all(chosen.env, (3,), **chosen.env_options))
+    there.begin()
+    state = advance(here, here.begin(), 3)
+    for trainer, other in ((here, there), (there, here)):
+        state = other.restore(jax.tree.map(np.array, trainer.snapshot(state)))
+        before = int(state.env_steps[0])
+        state = advance(other, state, 3, int(state.steps[0]))
+        assert int(state.env_steps[0]) > before
+    here.close()
+
+
 def test_the_replay_ratio_holds_whoever_is_faster(make_here):
     order, most = random.Random(5), []
 

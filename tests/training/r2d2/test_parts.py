@@ -28,9 +28,8 @@ def setup():
 def collector(setup, first=0, lanes=LANES, own=()):
     """Lanes of an actor process, with the ε that they have in the run."""
     actor = Actor(
-        setup.settings, [Pictures()], plays=setup.agent, lanes=lanes, budget=setup.budget,
-        space=setup.space, own=own,
-    )  # fmt: skip
+        setup.settings, [Pictures()], plays=setup.agent, lanes=lanes, space=setup.space, own=own
+    )
     return SequenceCollector(setup, actor, epsilon_ladder(LANES)[first : first + lanes])
 
 

@@ -61,7 +61,7 @@ class Task(NamedTuple):
 
     @property
     def own(self) -> tuple[int, ...]:
-        """Numbers that make its random numbers its own; the first actor has those of one machine."""
+        """Part of its random seeds; nothing for the first actor, as on one machine."""
         return (self.number, self.life) if self.number or self.life else ()
 
 
