@@ -5,34 +5,27 @@ of batch (`networks.graph.buckets`). All of them are known before training.
 """
 
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
 
+_THREADS = 4
+
 
 class Ahead:
-    """Compiled programs by name: first those that training begins with, then the others."""
+    """Compiled programs by name; the first that is added is compiled first."""
 
     def __init__(self) -> None:
-        self._first = ThreadPoolExecutor(2, "compile")
-        self._later = ThreadPoolExecutor(1, "compile later")
+        self._threads = ThreadPoolExecutor(_THREADS, "compile")
         self._programs: dict[Hashable, Future[Callable[..., Any]]] = {}
         self._device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
 
-    def add(self, name: Hashable, first: bool, program: Any, *arguments: Any) -> None:
+    def add(self, name: Hashable, program: Any, *arguments: Any) -> None:
         """Compile a jitted function for arguments of these shapes; static ones are values."""
-        if first:
-            job = self._first.submit(self._compile, [], program, arguments)
-        else:
-            before = list(self._programs.values())
-            job = self._later.submit(self._compile, before, program, arguments)
-        self._programs[name] = job
+        self._programs[name] = self._threads.submit(self._compile, program, arguments)
 
-    def _compile(
-        self, before: list[Future[Any]], program: Any, arguments: tuple[Any, ...]
-    ) -> Callable[..., Any]:
-        wait(before)
+    def _compile(self, program: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         with jax.default_device(self._device):
             return program.lower(*arguments).compile()
 
@@ -46,8 +39,7 @@ class Ahead:
 
     def close(self) -> None:
         """Compile nothing more."""
-        for threads in (self._later, self._first):
-            threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
 
 
 def shapes(tree: Any) -> Any:

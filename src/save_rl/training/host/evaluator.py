@@ -68,7 +68,7 @@ class Network:
         ready = self.ahead.get((name, shown)) if self.ahead is not None else None
         return (ready or self._programs[name])(leaves, observation, *given)
 
-    def compile_ahead(self, leaves: list[Any], size: int, first: bool) -> None:
+    def compile_ahead(self, leaves: list[Any], size: int) -> None:
         """Compile the program of training lanes, for graphs of this padded size."""
         ahead, layout = self.ahead, self._layout
         assert ahead is not None
@@ -83,9 +83,9 @@ class Network:
         given = (leaves, seen, packed)
         if self.listed:
             start = jax.ShapeDtypeStruct((), np.int32)
-            ahead.add(("lists", shown), first, self._programs["lists"], *given, start)
+            ahead.add(("lists", shown), self._programs["lists"], *given, start)
         else:
-            ahead.add(("rows", shown), first, self._programs["rows"], *given)
+            ahead.add(("rows", shown), self._programs["rows"], *given)
 
     def with_params(self, params: Any, beside: Updates | None = None) -> "NetworkEvaluator":
         """Return an evaluator with these parameters `[seeds, ...]`; beside: see there."""

@@ -323,9 +323,9 @@ class HostTrainer:
         self.learner = HostLearner(self.learning, settings, layout, is_graph(seen), options, ahead)
         if ahead is not None:  # while the workers start
             learner, replay = self.learner.shapes()
-            for number, size in enumerate(padded_sizes(seen, gpu=True)):
-                self.network.compile_ahead(jax.tree.leaves(learner.params), size, number == 0)
-                self.learner.programs.compile_ahead(learner, replay, size, number == 0)
+            for size in padded_sizes(seen, gpu=True):  # smaller graphs come first
+                self.network.compile_ahead(jax.tree.leaves(learner.params), size)
+                self.learner.programs.compile_ahead(learner, replay, size)
         self.actor = Actor(
             settings, simulators, sources, plays=plays, lanes=lanes, groups=groups, slots=slots,
             **places,

@@ -82,7 +82,7 @@ class UpdatePrograms:
         ready = self._ahead.get(("update", *given[-2:])) if self._ahead is not None else None
         return ready(*given[:-2]) if ready else self._compiled_update(*given)
 
-    def compile_ahead(self, learner: Learner, replay: HostReplay, size: int, first: bool) -> None:
+    def compile_ahead(self, learner: Learner, replay: HostReplay, size: int) -> None:
         """Compile the updates for graphs of this padded size."""
         assert self._ahead is not None
         settings = self.learning.settings
@@ -95,7 +95,7 @@ class UpdatePrograms:
             *(jax.ShapeDtypeStruct(batches, kind) for kind in (np.int32, np.float32, np.bool_)),
             *(jax.ShapeDtypeStruct((seeds,), kind) for kind in (np.float32, np.bool_)),
         )
-        self._ahead.add(("update", size, size), first, self._compiled_update, *given, size, size)
+        self._ahead.add(("update", size, size), self._compiled_update, *given, size, size)
 
     def _batches(self, data: Transition, slots: Any, now: int, after: int) -> Transition:
         """Return transitions with masks as truth values, and graphs of these sizes."""
