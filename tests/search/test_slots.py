@@ -155,6 +155,40 @@ def test_lists_are_enough_in_every_process(pools):
         assert np.all(few.visits.sum(1) == BUDGET)
 
 
+@given(seed=st.integers(0, 2**32 - 1), order=st.permutations(range(4)))
+@settings(max_examples=20)
+def test_rows_say_which_list_belongs_to_a_lane(seed, order):
+    """Step by step, in the trees themselves; one lane takes no part."""
+    mdp, rng, budget = wide_tables(seed), np.random.default_rng(seed), 6
+    prior, value = (x.astype(np.float32) for x in mdps.priors(mdp, Rule.SAVE))
+    roots, seeds, lanes = rng.integers(0, 10, 4), rng.integers(2**31, size=4), np.array([0, 1, 3])
+    order, rows = np.array(order), np.argsort(order)
+    states = np.zeros((4, budget + 1), int)
+    states[:, 0] = roots
+    trees = host.Search(4, budget, budget + 1, chosen=True)
+    at = {"rows": rows, "lanes": lanes, "seeds": seeds, "rule": Rule.SAVE}
+    priors, *slots = chosen(prior[roots[order]], 0, budget + 1)
+    root = slots[0][rows]
+    trees.begin(priors, slots=host.Slots(*slots), **at, **CONSTANTS)
+    for k in range(budget):
+        nodes, actions = trees.select()
+        assert actions[2] == -1
+        step = states[np.arange(4), nodes], np.maximum(actions, 0)
+        states[:, k + 1] = mdp.next_state[step]
+        seen = states[order, k + 1]
+        priors, *slots = chosen(prior[seen], 0, budget + 1)
+        trees.expand(
+            mdp.reward[step], mdp.terminal[step], priors, value[seen], rows, host.Slots(*slots)
+        )
+    q_values, visits = np.full((4, 7), -np.inf, np.float32), np.zeros((4, 7), np.int32)
+    trees.result(q_values, visits)
+    found = by_action((q_values, visits, root), prior[roots])
+    assert not visits[2].any()
+    for lane in lanes:
+        outcome = equations(mdp, int(roots[lane]), Rule.SAVE, budget, seeds[lane])
+        check(found, lane, outcome)
+
+
 def test_without_a_search_the_best_actions_are_listed():
     mdp, roots = wide_tables(3), np.array([2, 7, 2])
     searcher = LaneSearch(at_roots(TableSimulator(mdp), roots, [1, 2], 5), [0, 1], 0)
