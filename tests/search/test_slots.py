@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from save_rl.envs.pool import Source
 from save_rl.search import host
-from save_rl.search.rules import TIE_TOLERANCE, Rule
+from save_rl.search.rules import TIE_TOLERANCE, Rule, Space
 from save_rl.search.simulators import LaneSearch, Rows
 from save_rl.search.tree_lanes import slots_for, tree_pool
 from save_rl.training.host.evaluator import Lists, best_slots
@@ -61,10 +61,12 @@ def assert_same_search(found, expected):
     seed=st.integers(0, 2**32 - 1), budget=st.integers(0, 12), more=st.integers(0, 5),
     actions=st.integers(20, 60), allowed=st.sampled_from([0.1, 0.6, 1.0]), start=st.integers(0, 19),
     ends=st.sampled_from([0.0, 0.3]), c=st.sampled_from([0.0, 0.5, 2.0]),
-    sizes=st.lists(st.integers(1, 2), min_size=1, max_size=3),
+    sizes=st.lists(st.integers(1, 2), min_size=1, max_size=3), space=st.sampled_from(Space),
 )  # fmt: skip
 @settings(max_examples=60)
-def test_the_best_actions_are_enough(seed, budget, more, actions, allowed, start, ends, c, sizes):
+def test_the_best_actions_are_enough(
+    seed, budget, more, actions, allowed, start, ends, c, sizes, space
+):
     """The best three of a state tie, and are all in the list."""
     masked = allowed < 1
     mdp, rng = wide_tables(seed, actions, masked, ends, allowed), np.random.default_rng(seed)
@@ -74,8 +76,8 @@ def test_the_best_actions_are_enough(seed, budget, more, actions, allowed, start
     for listed in (slots, 0):
         simulator = TableSimulator(mdp, masked=masked)
         searcher = LaneSearch(at_roots(simulator, roots, sizes, listed), range(len(sizes)), budget)
-        options = {"rule": Rule.SAVE, "c": c, "discount": 0.9, "seeds": seeds, "start": start}
-        results.append(searcher.run(evaluator(mdp), **options))
+        options = {"rule": Rule.SAVE, "c": c, "discount": 0.9, "seeds": seeds, "space": space}
+        results.append(searcher.run(evaluator(mdp), start=start, **options))
         assert searcher.simulations.sum() == simulator.count("step")
         simulations.append(searcher.simulations)
     few, every = results
@@ -89,7 +91,7 @@ def test_the_best_actions_are_enough(seed, budget, more, actions, allowed, start
     np.testing.assert_array_equal(explored, few.explored)
     assert_same_search(few, every)
     np.testing.assert_array_equal(*simulations)
-    for lane, root in enumerate(roots):
+    for lane, root in enumerate(roots if space == Space.PLAIN else ()):
         check(few, lane, equations(mdp, int(root), Rule.SAVE, budget, seeds[lane], c))
 
 
@@ -151,6 +153,40 @@ def test_lists_are_enough_in_every_process(pools):
         few = by_action([x[which] for x in here], priors)
         assert_same_search(few, SearchResult(every[0][which], every[1][which], None))
         assert np.all(few.visits.sum(1) == BUDGET)
+
+
+@given(seed=st.integers(0, 2**32 - 1), order=st.permutations(range(4)))
+@settings(max_examples=20)
+def test_rows_say_which_list_belongs_to_a_lane(seed, order):
+    """Step by step, in the trees themselves; one lane takes no part."""
+    mdp, rng, budget = wide_tables(seed), np.random.default_rng(seed), 6
+    prior, value = (x.astype(np.float32) for x in mdps.priors(mdp, Rule.SAVE))
+    roots, seeds, lanes = rng.integers(0, 10, 4), rng.integers(2**31, size=4), np.array([0, 1, 3])
+    order, rows = np.array(order), np.argsort(order)
+    states = np.zeros((4, budget + 1), int)
+    states[:, 0] = roots
+    trees = host.Search(4, budget, budget + 1, chosen=True)
+    at = {"rows": rows, "lanes": lanes, "seeds": seeds, "rule": Rule.SAVE}
+    priors, *slots = chosen(prior[roots[order]], 0, budget + 1)
+    root = slots[0][rows]
+    trees.begin(priors, slots=host.Slots(*slots), **at, **CONSTANTS)
+    for k in range(budget):
+        nodes, actions = trees.select()
+        assert actions[2] == -1
+        step = states[np.arange(4), nodes], np.maximum(actions, 0)
+        states[:, k + 1] = mdp.next_state[step]
+        seen = states[order, k + 1]
+        priors, *slots = chosen(prior[seen], 0, budget + 1)
+        trees.expand(
+            mdp.reward[step], mdp.terminal[step], priors, value[seen], rows, host.Slots(*slots)
+        )
+    q_values, visits = np.full((4, 7), -np.inf, np.float32), np.zeros((4, 7), np.int32)
+    trees.result(q_values, visits)
+    found = by_action((q_values, visits, root), prior[roots])
+    assert not visits[2].any()
+    for lane in lanes:
+        outcome = equations(mdp, int(roots[lane]), Rule.SAVE, budget, seeds[lane])
+        check(found, lane, outcome)
 
 
 def test_without_a_search_the_best_actions_are_listed():

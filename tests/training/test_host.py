@@ -464,9 +464,9 @@ def undisturbed(programs):
     ("agent", "how"),
     [
         ("save", {"workers": 2}),
-        ("save", {"workers": 3, "groups": 3}),
+        pytest.param("save", {"workers": 3, "groups": 3}, marks=pytest.mark.slow),
         pytest.param("save", {"groups": 1}, marks=pytest.mark.slow),
-        ("save", {"groups": 8}),
+        ("save", {"workers": 3, "groups": 8}),  # two lanes each: a worker has none
         pytest.param("save", {"workers": 1}, marks=pytest.mark.slow),
         pytest.param("puct", {"workers": 2}, marks=pytest.mark.slow),
         pytest.param("puct", {"groups": 5}, marks=pytest.mark.slow),

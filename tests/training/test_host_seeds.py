@@ -32,7 +32,7 @@ def make(agent="save", seeds=SEEDS, env=None, simulators=None, workers=0, how=No
     options = MASKED if env is None else env
     simulators = simulators or [maze(seed, **options) for seed in seeds]
     sources = [Source("tests.search.table_simulators:maze", seed, options) for seed in seeds]
-    chosen = settings(agent, seeds, **changes)
+    chosen = settings(agent, seeds, target_period=4, **changes)
     return HostTrainer(chosen, simulators, sources, workers=workers, **(how or {}))
 
 
