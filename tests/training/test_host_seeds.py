@@ -12,8 +12,9 @@ import pytest
 from save_rl.envs.pool import Source
 from save_rl.training.devices import compiler_options
 from save_rl.training.host import trainer
+from save_rl.training.host.collector import Collector
 from save_rl.training.host.evaluator import NetworkEvaluator
-from save_rl.training.host.trainer import Collector, HostTrainer
+from save_rl.training.host.trainer import HostTrainer
 from tests.envs.pool_simulators import have_ended
 from tests.search.table_simulators import TableSimulator, maze
 from tests.training.levels import Stairs

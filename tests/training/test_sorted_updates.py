@@ -12,7 +12,8 @@ from save_rl.envs import make_simulator
 from save_rl.envs.construction.graph import ACTIONS_PER_EDGE, AVAILABLE
 from save_rl.networks.graph import sizes
 from save_rl.training.devices import compiler_options
-from save_rl.training.host.trainer import HostLearner, HostTrainer
+from save_rl.training.host.learner import HostLearner
+from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.host.updates import UpdatePrograms, Updates
 from save_rl.training.settings import TrainSettings
 

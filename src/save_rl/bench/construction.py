@@ -21,7 +21,7 @@ from save_rl.learning.replay import Transition
 from save_rl.networks.graph import GraphNetwork
 from save_rl.processes import usable_cores
 from save_rl.training.devices import compiler_options, concurrent
-from save_rl.training.host import evaluator, trainer, updates
+from save_rl.training.host import collector, evaluator, learner, trainer, updates
 from save_rl.training.host.actor import Actor
 from save_rl.training.learner import Learning
 from save_rl.training.programs import make_program
@@ -138,10 +138,10 @@ def _watch(clocks: Clocks) -> None:
     clocks.watch("wait for network", evaluator.SeedRows, "write")
     clocks.watch("hand over updates", updates.Updates, "_hand_over")
     clocks.watch("wait for updates", updates.Updates, "finish")
-    clocks.watch("sample", trainer.HostLearner, "updates")
-    clocks.watch("replay", trainer.HostLearner, "record")
+    clocks.watch("sample", learner.HostLearner, "updates")
+    clocks.watch("replay", learner.HostLearner, "record")
     clocks.watch("search and act", Actor, "decide")
-    clocks.watch("transitions", trainer.Collector, "step")
+    clocks.watch("transitions", collector.Collector, "step")
 
 
 def _case(settings: TrainSettings, device: Any, workers: int, seconds: float) -> dict[str, Any]:

@@ -20,9 +20,10 @@ from save_rl.learning.exploration import epsilon_ladder
 from save_rl.networks import is_graph
 from save_rl.search.simulators import Evaluate
 from save_rl.training.cluster.inference import RemoteEvaluator
-from save_rl.training.host import trainer as host
+from save_rl.training.host import collector as host
 from save_rl.training.host.actor import RESET, Actor, slots_of
 from save_rl.training.host.evaluator import Network
+from save_rl.training.host.learner import make_learning
 from save_rl.training.r2d2 import collector as r2d2
 from save_rl.training.r2d2.setup import Setup
 from save_rl.training.run_directory import settings_from_json, versions
@@ -91,7 +92,7 @@ class TransitionLanes:
             settings, [simulator], plays=agent, lanes=task.lanes, slots=slots, own=task.own
         )
         self._collector = host.Collector(self.actor, agent, is_graph(layout.example()))
-        learning = host.make_learning(settings, simulator)
+        learning = make_learning(settings, simulator)
         self._network = Network(agent, learning, layout, slots, task.lanes, {})
         self._evaluator: Any = RemoteEvaluator(ask) if ask is not None else None
         self._last: host.Experience | None = None

@@ -22,6 +22,7 @@ from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.counters import Counters
 from save_rl.training.host import trainer as host
 from save_rl.training.host.actor import LEARN
+from save_rl.training.host.collector import Experience
 from save_rl.training.r2d2.collector import blank_lanes, no_episodes
 from save_rl.training.r2d2.learner import TrainState as SequenceState
 from save_rl.training.r2d2.trainer import R2D2Trainer, Saved
@@ -210,9 +211,7 @@ class TransitionLearning:
         self._losses += losses
         return state._replace(learner=learned), lambda after: after
 
-    def absorb(
-        self, state: host.TrainState, experience: host.Experience, first: int
-    ) -> host.TrainState:
+    def absorb(self, state: host.TrainState, experience: Experience, first: int) -> host.TrainState:
         """Add the experience of some lanes, from the first one on, to replay, and count it."""
         own = {"episode_step": state.episode_step, "episode_return": state.episode_return}
         return self.trainer.absorb(state, experience, _ALL, first)._replace(**own)

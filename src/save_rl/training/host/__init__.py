@@ -6,5 +6,8 @@
 | `acting.py` | the final action |
 | `evaluator.py` | the network as an evaluator of searches |
 | `updates.py` | the updates of a lock-step, beside the simulators |
-| `trainer.py` | the lock-step that joins them; replay and counters |
+| `collector.py` | one real step of all lanes, and the transitions to learn from |
+| `learner.py` | replay and updates of all seeds |
+| `ahead.py` | programs compiled before they are needed |
+| `trainer.py` | the lock-step that joins them; counters, curricula, checkpoints, tests |
 """

@@ -9,7 +9,6 @@ A checkpoint stores an episode in progress as its seed and its actions: simulato
 replaying the actions leads to the same state.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,13 +20,9 @@ from save_rl.agents import Agent, get_agent
 from save_rl.envs.pool import Source
 from save_rl.envs.worker import ANY_LEVEL, Layout
 from save_rl.errors import InputError
-from save_rl.learning import host_replay
 from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
-from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.host_replay import HostReplay
-from save_rl.learning.replay import Transition
-from save_rl.networks import is_graph, network_maker, padded_sizes
-from save_rl.networks.graph import sizes as graph_sizes
+from save_rl.networks import is_graph, padded_sizes
 from save_rl.players import Move, Player, best_tried
 from save_rl.search import save as save_search
 from save_rl.training.counters import (
@@ -40,24 +35,22 @@ from save_rl.training.counters import (
 )
 from save_rl.training.devices import concurrent
 from save_rl.training.host.actor import (
-    ACT,
     LEARN,
     RESET,
     Actor,
-    Decision,
     hardest_level,
     slots_of,
 )
 from save_rl.training.host.ahead import Ahead, shapes
+from save_rl.training.host.collector import Collector, Experience
 from save_rl.training.host.evaluator import Network
-from save_rl.training.host.updates import UpdatePrograms, Updates
-from save_rl.training.learner import Learner, Learning
+from save_rl.training.host.learner import HostLearner, make_learning
+from save_rl.training.learner import Learner
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import NO_PLAYER
 from save_rl.types import Simulator, State
 
 _MANY = 512  # lanes from which a GPU serves three groups: fewer are evaluated as fast as asked for
-_PARTS = 4  # parts of a batch of graphs on a CPU
 
 
 class TrainState(NamedTuple):
@@ -79,212 +72,6 @@ class TrainState(NamedTuple):
     learner: Learner  # [seeds, ...], on the device
     replay: HostReplay
     stats: Stats  # [seeds]
-
-
-class Experience(NamedTuple):
-    """The results of a lock-step of the lanes, `[seeds, lanes, ...]`."""
-
-    transitions: Transition
-    sizes: np.ndarray  # [seeds, lanes, 2] nodes of both observations, if they are graphs
-    moved: np.ndarray  # lanes that made a step
-    over: np.ndarray  # lanes whose episode ended with it
-    episode_step: np.ndarray  # before it
-    episode_return: np.ndarray  # before it
-    level: np.ndarray  # of their episodes; see `envs.worker.Arrays`
-    kind: np.ndarray
-    solved: np.ndarray
-    next_seed: np.ndarray  # reset seeds of the next episodes
-    simulations: np.ndarray  # [seeds]
-
-    @property
-    def reward(self) -> np.ndarray:
-        return self.transitions.reward
-
-
-class Collector:
-    """Acts for training: one real step of all lanes, and what there is to learn from it."""
-
-    def __init__(self, actor: Actor, agent: Agent, graphs: bool):
-        self.actor, self.agent, self._graphs = actor, agent, graphs
-        budget = actor.settings.budget if agent.search is not None else 0
-        self._search = actor.searches(budget)
-        self._targets = jax.jit(_searched_targets)
-
-    def step(self, state: Any, evaluator: Any, step: int, running: np.ndarray) -> Experience:
-        """Take a real step in the lanes of seeds that are `running`. Finished episodes stay at
-        their end until `renew`.
-
-        state: of lanes and counters, see `TrainState`.
-        """
-        actor, s, agent = self.actor, self.actor.settings, self.agent
-        pool, lanes = actor.pool, actor.places.lanes
-        assert self._search is not None
-        random = actor.each(ACT, step)
-        before = pool.observation(lanes)
-        epsilon = np.stack([
-            epsilon_at_step(s.epsilon.at(episodes), steps, length)
-            for episodes, steps, length in zip(
-                state.episodes, state.episode_step, state.length, strict=True
-            )
-        ])  # fmt: skip
-        active = ~pool.lost[lanes] & running[:, None]
-        found = actor.decide(
-            self._search, evaluator, agent.search, actor.places, active, epsilon, random,
-            agent.root_noise,
-        )  # fmt: skip
-        target = self._target(found, evaluator)
-        moved = actor.advance(found.actions)
-        arrays, after = pool.arrays, pool.observation(lanes)
-        terminated = arrays.terminated[lanes] & moved
-        transitions = Transition(
-            observation=before,
-            action=found.actions.astype(np.int32),
-            reward=np.where(moved, arrays.reward[lanes], 0.0).astype(np.float32),
-            discount=np.where(terminated, 0.0, s.discount).astype(np.float32),
-            next_observation=after,
-            target=target,
-            mask=found.allowed,
-            next_mask=np.where(terminated[..., None], np.uint8(255), arrays["allowed"][lanes]),
-        )
-        sizes = np.zeros((*lanes.shape, 2), np.int32)
-        if self._graphs:
-            sizes[..., 0], sizes[..., 1] = graph_sizes(before), graph_sizes(after)
-        return Experience(
-            transitions=transitions,
-            sizes=sizes,
-            moved=moved,
-            over=terminated | (arrays.truncated[lanes] & moved),
-            episode_step=state.episode_step,
-            episode_return=state.episode_return,
-            level=arrays.level[lanes],
-            kind=arrays.kind[lanes],
-            solved=arrays.solved[lanes],
-            next_seed=np.stack([rng.integers(2**31, size=lanes.shape[1]) for rng in random]),
-            simulations=found.simulations,
-        )
-
-    def _target(self, found: Decision, evaluator: Any) -> Any:
-        """Return the target of the amortization loss, `[seeds, lanes, A]`, or `[..., 0]` without
-        one. Untried actions keep Qθ of the root, which is still on the device."""
-        places, roots, kind = self.actor.places, found.roots, self.agent.amortization_loss
-        if kind == "none":
-            return np.zeros((*places.lanes.shape, 0), np.float32)
-        visits, q_values = places.by_seed(roots.visits), places.by_seed(roots.q_values)
-        if kind == "visits":
-            total = np.maximum(visits.sum(-1, keepdims=True), 1)
-            return (visits / total).astype(np.float32)
-        if roots.actions.shape[1] == 0:
-            return q_values
-        actions = places.by_seed(roots.actions)
-        rows = evaluator.root_rows(self.actor.pool, places.groups)
-        return self._targets(rows, actions, q_values, visits > 0)
-
-    def renew(self, state: Any, experience: Experience, level: np.ndarray, running: Any) -> Any:
-        """Start new episodes, of these levels `[seeds]`, in lanes whose episode is over or was
-        lost."""
-        renewed = (experience.over | ~experience.moved) & running[:, None]
-        seeds = experience.next_seed
-        wanted = np.where(renewed, level[:, None], state.episode_wanted).astype(np.int32)
-        self.actor.reset(renewed, seeds, wanted)
-        self.actor.note(experience.transitions.action, experience.episode_step)
-        return state._replace(
-            episode_wanted=wanted,
-            episode_seed=np.where(renewed, seeds, state.episode_seed),
-            episode_step=np.where(renewed, 0, state.episode_step).astype(np.int32),
-            episode_return=np.where(renewed, 0.0, state.episode_return).astype(np.float32),
-        )
-
-
-def _searched_targets(rows: Any, actions: Any, q_values: Any, explored: Any) -> Any:
-    """Return Q_MCTS `[seeds, lanes, A]`: rows of Qθ with the values of explored slots."""
-    seed, lane = (jnp.arange(size) for size in rows.shape[:2])
-    # Slots that were not explored write behind the end, which is dropped: those that are left over
-    # where few actions are allowed all have action 0.
-    actions = jnp.where(explored, actions, rows.shape[-1])
-    return rows.at[seed[:, None, None], lane[None, :, None], actions].set(q_values, mode="drop")
-
-
-class HostLearner:
-    """Learns from transitions: replay and updates of all seeds.
-
-    options: compiler options; only GPUs have some.
-    """
-
-    def __init__(
-        self, learning: Learning, settings: TrainSettings, layout: Layout, graphs: bool,
-        options: dict[str, str], ahead: Ahead | None = None,
-    ):  # fmt: skip
-        self.learning, self.settings, self._layout = learning, settings, layout
-        self._initial = jax.jit(jax.vmap(lambda seed: learning.initial(jax.random.PRNGKey(seed))))
-        parts = math.gcd(settings.batch, _PARTS) if graphs and not options else 0
-        masked = layout.num_actions if layout.masked else 0
-        self.programs = UpdatePrograms(learning, masked, options, parts, ahead)
-
-    def close(self) -> None:
-        """End the thread."""
-        self.programs.close()
-
-    def initial(self) -> Learner:
-        """Return untrained learners of all seeds."""
-        return self._initial(np.array(self.settings.seeds))
-
-    def replay(self) -> HostReplay:
-        """Return an empty replay."""
-        return host_replay.empty(self._example(), self.settings.replay)
-
-    def shapes(self) -> tuple[Learner, HostReplay]:
-        """Return learners and replay as shapes and dtypes, without memory for them."""
-        capacity, seeds = self.settings.replay, len(self.settings.seeds)
-        data = jax.eval_shape(lambda: host_replay.empty_data(self._example(), capacity))
-        small = shapes(host_replay.nothing(seeds, capacity))
-        return jax.eval_shape(self.initial), small._replace(data=data)
-
-    def _example(self) -> Transition:
-        """Return a transition of zeros of every seed."""
-        s, layout = self.settings, self._layout
-        seeds = len(s.seeds)
-        width = layout.num_actions if self.learning.agent.amortization_loss != "none" else 0
-        bits = -(-layout.num_actions // 8) if layout.masked else 0
-        seen = jax.tree.map(lambda x: np.zeros((seeds, 1, *x.shape), x.dtype), layout.example())
-        number, mask = np.zeros((seeds, 1), np.float32), np.zeros((seeds, 1, bits), np.uint8)
-        return Transition(
-            observation=seen,
-            action=number.astype(np.int32),
-            reward=number,
-            discount=number,
-            next_observation=seen,
-            target=np.zeros((seeds, 1, width), np.float32),
-            mask=mask,
-            next_mask=mask,
-        )
-
-    def updates(
-        self, state: Any, random: list[np.random.Generator], running: np.ndarray
-    ) -> Updates:
-        """Return the updates of a lock-step, ready to run beside it."""
-        s = self.settings
-        active = running & (state.replay.added >= s.min_replay)
-        slots = host_replay.draw(state.replay, random, (s.updates_per_step, s.batch))
-        return Updates(self.programs, state.learner, state.replay, slots, state.episodes, active)
-
-    def record(
-        self, replay: HostReplay, experience: Experience, running: np.ndarray, first: int = 0
-    ) -> HostReplay:
-        """Add the experience of lanes to replay. first: index of the first lane."""
-        track = self.learning.agent.value_loss == "return"
-        return host_replay.add(
-            replay, experience.transitions, experience.sizes, experience.moved, experience.over,
-            self.settings.discount, track, first, running,
-        )  # fmt: skip
-
-
-def make_learning(settings: TrainSettings, simulator: Simulator) -> Learning:
-    """Return losses and updates of the agent and the network of these settings."""
-    agent, seen = get_agent(settings.agent), Layout.of(simulator).example()
-    make = network_maker(
-        settings.network, seen, simulator, agent.prior == "policy", settings.mixed_precision
-    )
-    return Learning(agent, settings, make)
 
 
 class HostTrainer:
