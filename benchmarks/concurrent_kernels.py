@@ -16,7 +16,7 @@ from save_rl.training.devices import compiler_options, concurrent, select_device
 from save_rl.training.host.actor import LEARN
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.host.updates import UpdatePrograms
-from save_rl.training.programs import make_program
+from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
 
 LOCK_STEPS = 20
@@ -27,7 +27,7 @@ NODES = 20  # of each graph
 def updated(options: dict[str, str]) -> list[np.ndarray]:
     """The parameters after all updates, on transitions made up at random."""
     settings = TrainSettings(env="covering", agent="save", lanes=64, chunk=1)
-    with closing(make_program(settings, select_device("auto"), workers=0)) as program:
+    with closing(make_trainer(settings, select_device("auto"), workers=0)) as program:
         assert isinstance(program, HostTrainer)
         state, rng = program.blank(), np.random.default_rng(0)
         data = jax.tree.map(np.array, state.replay.data)

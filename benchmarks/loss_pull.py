@@ -17,13 +17,13 @@ import optax
 from save_rl.agents import get_agent
 from save_rl.learning.replay import Transition
 from save_rl.report.results import write_results
-from save_rl.training import checkpoint
 from save_rl.training.host.evaluator import unpack
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.learner import Learning
-from save_rl.training.programs import make_program
-from save_rl.training.progress import warn
-from save_rl.training.run_directory import BEST, read_settings
+from save_rl.training.run import checkpoint
+from save_rl.training.run.progress import warn
+from save_rl.training.run.run_directory import BEST, read_settings
+from save_rl.training.run.trainers import make_trainer
 
 LOSSES = {
     "q-learning": ("save-no-amortization", (1.0, 0.0), 1.0),
@@ -87,7 +87,7 @@ def experience(run, settings, lanes, steps):
     settings = replace(  # too little is played to learn
         settings, agent="save", lanes=lanes, chunk=1, replay=size, min_replay=10 * size
     )
-    program = make_program(settings, jax.devices("cpu")[0])
+    program = make_trainer(settings, jax.devices("cpu")[0])
     assert isinstance(program, HostTrainer)
     with closing(program):
         best = checkpoint.load_newest(run / BEST, program.params(program.template()), warn, "RUN")

@@ -11,7 +11,7 @@ from save_rl.agents import AGENTS
 from save_rl.cli.commands import parse
 from save_rl.errors import InputError
 from save_rl.experiments import EXPERIMENTS
-from save_rl.training.run_directory import METRICS
+from save_rl.training.run.run_directory import METRICS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -16,8 +16,8 @@ from save_rl.agents import get_agent
 from save_rl.errors import InputError
 from save_rl.evaluation import evaluate_program, mean_and_error
 from save_rl.networks.table import TableNetwork
-from save_rl.training.acting import play
-from save_rl.training.device import Program
+from save_rl.training.device.acting import play
+from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.settings import TrainSettings
 
 # One worker runs them all, so that each program is compiled once.
@@ -76,7 +76,7 @@ Q = jnp.array([[0.4, 0.5, 0.0], [0.9, 0.0, 0.0], [0.0, 0.0, 0.0]])
 
 def program(seeds=(0,), **settings):
     settings = {"network": "table", "c": 0.1, "discount": 1.0, **settings}
-    return Program(TrainSettings(seeds=seeds, **settings), [fork() for _ in seeds])
+    return DeviceTrainer(TrainSettings(seeds=seeds, **settings), [fork() for _ in seeds])
 
 
 def table(seeds=1):
@@ -127,7 +127,7 @@ def test_a_single_episode():
 
 
 def test_episodes_beyond_the_lanes_are_new_ones(tested, monkeypatch):
-    monkeypatch.setattr(Program, "test_batch", 200)
+    monkeypatch.setattr(DeviceTrainer, "test_batch", 200)
     (result,) = evaluate_program(program(seeds=(0, 1)), table(2), (0,), 230)
     assert result.returns.shape == result.steps.shape == (2, 230)
     np.testing.assert_array_equal(result.returns[:, :200], tested[0].returns)

@@ -49,7 +49,7 @@ def imported(tree):
 
 
 def part(module):
-    """`save_rl.training.loop` is a file of `training`."""
+    """`save_rl.training.run.loop` is a file of `training`."""
     return module.split(".")[1] if "." in module else "__init__"
 
 

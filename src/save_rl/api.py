@@ -11,7 +11,7 @@ from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.settings import TrainSettings, check_kinds, named_options
 
 if TYPE_CHECKING:
-    from save_rl.training.loop import TrainResult
+    from save_rl.training.run.loop import TrainResult
 
 
 def default_out(settings: TrainSettings) -> Path:
@@ -59,7 +59,7 @@ def run_training(
     usual = dict(named_options(ClusterSettings(), "--cluster."))
     for option, value in named_options(cluster_settings, "--cluster."):
         require(value == usual[option], option, value, "left out without --cluster")
-    from save_rl.training.loop import train as train_here
+    from save_rl.training.run.loop import train as train_here
 
     return train_here(settings, out, **options)
 

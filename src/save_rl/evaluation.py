@@ -17,11 +17,12 @@ from save_rl.errors import InputError, require, require_numbers
 from save_rl.files import write_atomically
 from save_rl.players import Move, Player, make_player
 from save_rl.players import play as play_episode
-from save_rl.training import checkpoint, device
+from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import select_device
-from save_rl.training.programs import make_program
-from save_rl.training.progress import Progress, warn
-from save_rl.training.run_directory import BEST, read_config, read_settings
+from save_rl.training.run import checkpoint
+from save_rl.training.run.progress import Progress, warn
+from save_rl.training.run.run_directory import BEST, read_config, read_settings
+from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import Trainer
 from save_rl.types import Simulator, State
@@ -99,7 +100,7 @@ def _load_run(
             f"--agent: '{plays.name}' needs a run that learned Q-values, and '{settings.agent}' "
             "does not."
         )
-    program = make_program(
+    program = make_trainer(
         settings, target, workers=workers, step_timeout=step_timeout, test_lanes=lanes,
         train=False, plays=plays, budgets=budgets,
     )  # fmt: skip
@@ -127,7 +128,7 @@ def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Trainer, Any]
         raise InputError(
             f"--agent: '{settings.agent}' must be trained; give the folder of its run."
         )
-    program = device.Program(settings, [env])
+    program = DeviceTrainer(settings, [env])
     return program, program.params(program.begin())
 
 

@@ -69,17 +69,18 @@ class Stubs:
         def stop(*_, **__):
             raise Interrupted("accepted.", 130)
 
-        from save_rl.training import loop, programs
+        from save_rl.training.run import loop
+        from save_rl.training.run import trainers as programs
 
         def make(settings, *_, **__):
             programs.environments(settings)
             stop()
 
         before = loop.Overseer.__init__.__defaults__
-        after = tuple(make if value is programs.make_program else value for value in before)
+        after = tuple(make if value is programs.make_trainer else value for value in before)
         assert make in after
         monkeypatch.setattr(loop.Overseer.__init__, "__defaults__", after)
-        monkeypatch.setattr("save_rl.evaluation.make_program", make)
+        monkeypatch.setattr("save_rl.evaluation.make_trainer", make)
         for name in (
             "evaluation.evaluate_program", "evaluation._play_simulator", "evaluation._pure_search",
             "players._play", "watch.contact_sheet", "envs.check._look",

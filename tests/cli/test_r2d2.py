@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from save_rl.cli import main
-from save_rl.training import checkpoint
-from save_rl.training.programs import make_program
 from save_rl.training.r2d2.network import to_batch
-from save_rl.training.run_directory import read_settings
+from save_rl.training.run import checkpoint
+from save_rl.training.run.run_directory import read_settings
+from save_rl.training.run.trainers import make_trainer
 from save_rl.watch import watch
 
 # One worker runs them all, so that the run is made once.
@@ -56,7 +56,7 @@ def test_it_learns(tmp_path):
     the network that it began with."""
     trained = tmp_path / "run"
     run(f"{SETTINGS} --steps 1200 --workers 0 --out {trained}")
-    program = make_program(read_settings(trained, "DIR"), jax.devices("cpu")[0], workers=0)
+    program = make_trainer(read_settings(trained, "DIR"), jax.devices("cpu")[0], workers=0)
     networks = program.setup.networks
     start = networks.initial(jax.random.PRNGKey(0))
     found = checkpoint.load_newest(trained / "checkpoints", program.template(), pytest.fail)

@@ -3,7 +3,7 @@
 import csv
 from types import SimpleNamespace
 
-from save_rl.training.run_directory import METRICS, RunDirectory
+from save_rl.training.run.run_directory import METRICS, RunDirectory
 
 
 def write_tests(path, returns):
@@ -45,7 +45,7 @@ def made_up_training(monkeypatch, what, lines):
             write_line(directory, chosen, **line)
         directory.close()
 
-    monkeypatch.setattr("save_rl.training.loop.train", train)
+    monkeypatch.setattr("save_rl.training.run.loop.train", train)
     return asked
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from save_rl.errors import InputError, Interrupted
 from save_rl.experiments import jobs
-from save_rl.training.interrupt import StopOnSignal
+from save_rl.training.run.interrupt import StopOnSignal
 from tests.envs.pool_simulators import wait_until
 from tests.experiments.made_up import open_run, write_line, write_tests
 
@@ -22,7 +22,7 @@ PLAN = "SAVE_RL_MADE_UP_PLAN"
 def job(parent, task):
     """`jobs.job` with what takes time put aside; nothing of JAX is loaded."""
     for name, parts in {
-        "save_rl.training.loop": {"train": train},
+        "save_rl.training.run.loop": {"train": train},
         "save_rl.evaluation": {"evaluate": evaluate, "evaluate_levels": None},
     }.items():
         sys.modules[name] = ModuleType(name)

@@ -60,7 +60,7 @@ def test_a_folder_that_only_sounds_like_a_demo_is_left_alone(tmp_path, monkeypat
     def train(*arguments, **options):
         raise AssertionError("the demo has begun")
 
-    monkeypatch.setattr("save_rl.training.loop.train", train)
+    monkeypatch.setattr("save_rl.training.run.loop.train", train)
     (tmp_path / "save").mkdir()
     (tmp_path / "save" / "thesis.tex").write_text("precious")
     with pytest.raises(InputError):

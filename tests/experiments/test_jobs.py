@@ -276,7 +276,7 @@ KEPT = ("experiment.json", "results.csv", "claims.json", "figure.png", "curves.p
 
 def test_an_experiment_with_two_jobs_leaves_the_same_files(said, plan, tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "true")
-    monkeypatch.setattr("save_rl.training.loop.train", made_up_jobs.train)
+    monkeypatch.setattr("save_rl.training.run.loop.train", made_up_jobs.train)
     monkeypatch.setattr("save_rl.evaluation.evaluate", made_up_jobs.evaluate)
     monkeypatch.setattr("save_rl.experiments.construction.pictures", lambda *given: None)
     one, two = tmp_path / "one", tmp_path / "two"

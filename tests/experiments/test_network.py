@@ -172,7 +172,7 @@ def test_agents_are_trained_one_after_the_other_and_again_if_lost(monkeypatch, t
         curves = [point(seed, at, reward) for at in (10, 100) for seed in chosen.seeds]
         return SimpleNamespace(metrics=curves)
 
-    monkeypatch.setattr("save_rl.training.loop.train", train)
+    monkeypatch.setattr("save_rl.training.run.loop.train", train)
     axes, out = AXES | {"agents": ("save", "q-learning")}, tmp_path / "out"
     run("smoke", axes, out, False, "", "cpu")
     assert trained == [("save", False, "cpu", "save"), ("q-learning", False, "cpu", "q-learning")]

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from save_rl.training import checkpoint
 from save_rl.training.cluster import local_cluster
+from save_rl.training.run import checkpoint
 from tests.training.numbered import check_numbers
 
 ROOT = Path(__file__).parents[2]

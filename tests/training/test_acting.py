@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from save_rl.agents import get_agent
 from save_rl.networks.table import TableNetwork
 from save_rl.search.lanes import masks, random_action, rollouts
-from save_rl.training.acting import choose_action, run_search
+from save_rl.training.device.acting import choose_action, run_search
 from save_rl.types import SearchResult
 
 DRAWS = 6000

@@ -26,8 +26,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.lib import format as npy
 
 from save_rl.errors import InputError
-from save_rl.training import checkpoint, loop
 from save_rl.training.counters import AnyLength
+from save_rl.training.run import checkpoint, loop
 
 
 class State(NamedTuple):

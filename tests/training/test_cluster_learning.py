@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("ray")
 
 import save_rl
-from save_rl.training.run_directory import RunDirectory
+from save_rl.training.run.run_directory import RunDirectory
 from tests.training.ray_cluster import ROOT, private_ray
 from tests.training.test_covering import LEVEL_0, random_returns
 

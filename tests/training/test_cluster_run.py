@@ -14,13 +14,13 @@ import pytest
 ray = pytest.importorskip("ray")
 
 from save_rl.errors import InputError  # noqa: E402
-from save_rl.training import loop  # noqa: E402
 from save_rl.training.cluster import learner, local_cluster, run  # noqa: E402
 from save_rl.training.cluster.display import rows  # noqa: E402
 from save_rl.training.cluster.run import train_on_cluster  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
 from save_rl.training.cluster.trainer import ClusterTrainer  # noqa: E402
-from save_rl.training.progress import Progress  # noqa: E402
+from save_rl.training.run import loop  # noqa: E402
+from save_rl.training.run.progress import Progress  # noqa: E402
 from save_rl.training.settings import TrainSettings  # noqa: E402
 from tests.search.table_simulators import maze  # noqa: E402
 from tests.training.ray_cluster import (  # noqa: E402

@@ -136,7 +136,7 @@ def adaptive(tmp_path_factory):
         "checkpoint_seconds": 0,
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("save_rl.training.loop.ENOUGH_EPISODES", 1)  # so that every line counts
+        patch.setattr("save_rl.training.run.loop.ENOUGH_EPISODES", 1)  # so that every line counts
         return save_rl.train(STAIRS, out=out, **run), run
 
 
@@ -155,7 +155,7 @@ def test_the_best_parameters_on_the_highest_level_are_kept(adaptive):
 
 @ADAPTIVE
 def test_few_episodes_make_nothing_the_best(adaptive, tmp_path, monkeypatch):
-    monkeypatch.setattr("save_rl.training.loop.ENOUGH_EPISODES", 10**6)
+    monkeypatch.setattr("save_rl.training.run.loop.ENOUGH_EPISODES", 10**6)
     _, run = adaptive
     save_rl.train(STAIRS, out=tmp_path / "run", **{**run, "episodes": 60})
     assert not (tmp_path / "run" / "best").exists()

@@ -12,8 +12,8 @@ import pytest
 
 from save_rl.agents import AGENTS
 from save_rl.learning import replay
-from save_rl.training import checkpoint
-from save_rl.training.device import Program, stack_envs
+from save_rl.training.device.trainer import DeviceTrainer, stack_envs
+from save_rl.training.run import checkpoint
 from save_rl.training.settings import TrainSettings
 
 STATES, ACTIONS, FEATURES, LANES = 6, 5, 4, 4
@@ -85,7 +85,7 @@ def program(agent, envs, **changes):
     }  # fmt: skip
     settings = TrainSettings(**settings)
     settings.check()
-    return Program(settings, envs)
+    return DeviceTrainer(settings, envs)
 
 
 def copy(state):

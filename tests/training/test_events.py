@@ -8,7 +8,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from save_rl import cli
 from save_rl.files import append
-from save_rl.training import checkpoint, events
+from save_rl.training.run import checkpoint, events
 
 
 def read_events(path: Path) -> list[Event]:
@@ -45,7 +45,9 @@ def test_the_checksum_of_a_record_is_the_masked_crc32c(tmp_path):
     assert events._record(Digits())[-4:] == struct.pack("<I", 0xC78AB0E5)
 
 
-@pytest.mark.parametrize("full", ["save_rl.training.events", "save_rl.training.metrics_file"])
+@pytest.mark.parametrize(
+    "full", ["save_rl.training.run.events", "save_rl.training.run.metrics_file"]
+)
 def test_a_full_disk_ends_a_run_at_once_with_one_sentence(tmp_path, monkeypatch, capsys, full):
     """Events, and then the lines of metrics, go to a device that is always full."""
     out = tmp_path / "run"

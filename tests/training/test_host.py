@@ -17,10 +17,10 @@ from save_rl.learning import host_replay
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.search.rules import TIE_TOLERANCE
 from save_rl.search.simulators import LaneSearch
-from save_rl.training import checkpoint
 from save_rl.training.host import actor, trainer
 from save_rl.training.host.actor import Actor
 from save_rl.training.host.trainer import HostTrainer
+from save_rl.training.run import checkpoint
 from save_rl.training.settings import TrainSettings
 from tests.search import mdps, reference
 from tests.search.table_simulators import FOREVER, Place, TableSimulator, maze

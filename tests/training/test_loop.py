@@ -15,10 +15,10 @@ from jax.errors import JaxRuntimeError
 
 from save_rl.agents import get_agent
 from save_rl.errors import InputError, Interrupted, RunError
-from save_rl.training import checkpoint, loop
 from save_rl.training.counters import Counters, no_stats
-from save_rl.training.interrupt import StopOnSignal
-from save_rl.training.progress import Progress, warn
+from save_rl.training.run import checkpoint, loop
+from save_rl.training.run.interrupt import StopOnSignal
+from save_rl.training.run.progress import Progress, warn
 from save_rl.training.settings import TrainSettings
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from save_rl import cli
-from save_rl.training import checkpoint
-from save_rl.training.loop import is_log_point
-from save_rl.training.progress import Progress
+from save_rl.training.run import checkpoint
+from save_rl.training.run.loop import is_log_point
+from save_rl.training.run.progress import Progress
 
 # One worker runs them all, so that the undisturbed run is made once.
 pytestmark = pytest.mark.xdist_group("resume")

@@ -12,7 +12,7 @@ import pytest
 
 from save_rl.errors import InputError
 from save_rl.learning.r2d2_settings import NetworkSettings, R2D2Settings, ReplaySettings
-from save_rl.training.run_directory import (
+from save_rl.training.run.run_directory import (
     METRICS,
     RunDirectory,
     read_config,
@@ -165,7 +165,7 @@ def test_a_run_that_could_not_begin_leaves_its_folder_unlocked(tmp_path, monkeyp
     def full(path, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("save_rl.training.run_directory.write_atomically", full)
+    monkeypatch.setattr("save_rl.training.run.run_directory.write_atomically", full)
     with pytest.raises(OSError, match="No space"):
         RunDirectory.create(tmp_path, TrainSettings(), "cpu")
     monkeypatch.undo()

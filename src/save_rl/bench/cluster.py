@@ -26,7 +26,7 @@ from save_rl.training.cluster.local_cluster import (
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.cluster.trainer import ClusterTrainer
 from save_rl.training.devices import compiler_options
-from save_rl.training.programs import environments
+from save_rl.training.run.trainers import environments
 from save_rl.training.settings import TrainSettings
 
 ray = actor_group.ray

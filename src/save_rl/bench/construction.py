@@ -24,7 +24,7 @@ from save_rl.training.devices import compiler_options, concurrent
 from save_rl.training.host import collector, evaluator, learner, trainer, updates
 from save_rl.training.host.actor import Actor
 from save_rl.training.learner import Learning
-from save_rl.training.programs import make_program
+from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
 
 NODES, BATCH, UPDATES = 32, 16, 16
@@ -148,7 +148,7 @@ def _case(settings: TrainSettings, device: Any, workers: int, seconds: float) ->
     seeds = len(settings.seeds)
     running, step, began = np.ones(seeds, np.bool_), 0, time.perf_counter()
     with (
-        closing(make_program(settings, device, workers=workers)) as program,
+        closing(make_trainer(settings, device, workers=workers)) as program,
         Clocks() as clocks,
     ):
         assert isinstance(program, trainer.HostTrainer)

@@ -16,9 +16,9 @@ from save_rl.bench import median_seconds
 from save_rl.bench.clocks import Clocks
 from save_rl.learning.r2d2_settings import NetworkSettings, R2D2Settings, ReplaySettings
 from save_rl.processes import usable_cores
-from save_rl.training.programs import make_program
 from save_rl.training.r2d2.network import to_batch
 from save_rl.training.r2d2.trainer import R2D2Trainer
+from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
 
 OFTEN = 8.0  # samples per insert of the second case; the paper has about 2
@@ -42,7 +42,7 @@ def bench_r2d2(
         told = replace(settings, replay=replace(settings.replay, samples_per_insert=samples))
         chosen = TrainSettings(env=env, agent=agent, lanes=lanes, chunk=1, r2d2=told)
         chosen.check()
-        with closing(make_program(chosen, device, workers=workers)) as program:
+        with closing(make_trainer(chosen, device, workers=workers)) as program:
             assert isinstance(program, R2D2Trainer)
             case, state = _case(program, seconds)
             cases.append({"agent": agent, "samples_per_insert": samples, **case})

@@ -13,8 +13,8 @@ import numpy as np
 from save_rl.agents import get_agent
 from save_rl.bench import median_seconds
 from save_rl.envs.tightrope import tightrope
-from save_rl.training.acting import run_search
-from save_rl.training.device import Program
+from save_rl.training.device.acting import run_search
+from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import compiler_options
 from save_rl.training.settings import TrainSettings
 
@@ -25,7 +25,7 @@ def _case(agent_name: str, seeds: int, device: Any, repeats: int) -> dict[str, A
     settings = TrainSettings(agent=agent_name, seeds=tuple(range(seeds)))
     agent = get_agent(agent_name)
     options = compiler_options(device)
-    program = Program(settings, [tightrope(seed) for seed in settings.seeds], options)
+    program = DeviceTrainer(settings, [tightrope(seed) for seed in settings.seeds], options)
     arrays, everybody = program.env_arrays, np.ones(seeds, np.bool_)
     state = program.initial(arrays, np.array(settings.seeds))
     for chunk in range(_WARM_UP):

@@ -71,7 +71,7 @@ def is_over(settings: Any, line: Mapping[str, float]) -> bool:
 
 def _trained(cell: Cell) -> Metrics:
     """Return the metrics of a finished run; empty if it is unfinished."""
-    from save_rl.training.run_directory import RunDirectory
+    from save_rl.training.run.run_directory import RunDirectory
 
     if not all((cell.folder / name).exists() for name in ("config.json", "metrics.csv")):
         return []
@@ -86,7 +86,7 @@ def _read_table(cell: Cell, table: Table) -> Tests | None:
 def train_and_test(cell: Cell, label: str, device: str, workers: int) -> Found:
     """Train a cell, resuming if it was started, and run the missing tests."""
     from save_rl.evaluation import evaluate, evaluate_levels
-    from save_rl.training.loop import train
+    from save_rl.training.run.loop import train
 
     if (found := read_cell(cell)) is not None:
         return found

@@ -22,7 +22,7 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
     from save_rl.evaluation import evaluate_program, mean_and_error
     from save_rl.files import is_empty, write_atomically
     from save_rl.report.plots import budget_table, curve_figure
-    from save_rl.training.loop import train
+    from save_rl.training.run.loop import train
     from save_rl.training.settings import TrainSettings
 
     console = Console()

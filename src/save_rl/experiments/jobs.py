@@ -37,7 +37,7 @@ def job(parent: int, task: str) -> None:
     """
     die_with(parent)
     try:
-        from save_rl.training.run_directory import settings_from_json
+        from save_rl.training.run.run_directory import settings_from_json
 
         (name, folder, settings, tables), *places = json.loads(task)
         made = tuple(Table(table, tuple(budgets), *rest) for table, budgets, *rest in tables)
@@ -65,7 +65,7 @@ def run_jobs(
     keep: called with the index and the results of each finished cell. A job dies with the thread
     that started it, so this thread starts all jobs and waits for them.
     """
-    from save_rl.training.interrupt import StopOnSignal
+    from save_rl.training.run.interrupt import StopOnSignal
 
     waiting: deque[int] = deque()
     for number, cell in enumerate(cells):

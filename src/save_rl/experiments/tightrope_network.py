@@ -99,7 +99,7 @@ def work(axes: NetworkAxes, out: Path, places: Places) -> Work:
     from save_rl.training.devices import select_device
 
     def make() -> list[Row]:
-        from save_rl.training.loop import train
+        from save_rl.training.run.loop import train
 
         rows = []
         for agent in axes.agents:

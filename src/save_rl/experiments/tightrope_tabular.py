@@ -98,8 +98,8 @@ def _row(cell: Cell, value: float) -> Row:
 
 def run_grid(axes: TabularAxes, out: Path, cores: int) -> list[Row]:
     """Run the cells that `results.csv` does not have, in threads; return the rows of all."""
-    from save_rl.training.interrupt import StopOnSignal
-    from save_rl.training.progress import Progress
+    from save_rl.training.run.interrupt import StopOnSignal
+    from save_rl.training.run.progress import Progress
 
     done: dict[Cell, float] = {}
     path = out / "results.csv"

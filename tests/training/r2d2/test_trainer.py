@@ -17,11 +17,11 @@ from save_rl.learning.r2d2_settings import (
     ReplaySettings,
     SequenceSettings,
 )
-from save_rl.training import checkpoint
 from save_rl.training.r2d2.collector import SequenceCollector
 from save_rl.training.r2d2.learner import SequenceLearner
 from save_rl.training.r2d2.network import to_batch
 from save_rl.training.r2d2.trainer import R2D2Trainer
+from save_rl.training.run import checkpoint
 from save_rl.training.settings import TrainSettings
 from tests.training.pictures import Pictures
 

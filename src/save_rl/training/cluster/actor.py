@@ -26,7 +26,7 @@ from save_rl.training.host.evaluator import Network
 from save_rl.training.host.learner import make_learning
 from save_rl.training.r2d2 import collector as r2d2
 from save_rl.training.r2d2.setup import Setup
-from save_rl.training.run_directory import settings_from_json, versions
+from save_rl.training.run.run_directory import settings_from_json, versions
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Simulator
 

@@ -17,7 +17,7 @@ from save_rl.processes import ONE_THREAD
 from save_rl.training.cluster.actor import ActorProcess, StepReply, StepRequest, Task
 from save_rl.training.cluster.inference import Inference
 from save_rl.training.cluster.settings import ClusterSettings
-from save_rl.training.run_directory import versions
+from save_rl.training.run.run_directory import versions
 from save_rl.training.settings import TrainSettings
 
 try:

@@ -16,7 +16,7 @@ from save_rl.networks import trim
 from save_rl.search.simulators import Evaluate, Question, Rows
 from save_rl.training.host.evaluator import Network, batch_size
 from save_rl.training.host.learner import make_learning
-from save_rl.training.run_directory import settings_from_json
+from save_rl.training.run.run_directory import settings_from_json
 
 _GATHER = 5e-4  # seconds to wait for further requests
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from save_rl.errors import InputError, Interrupted, RunError
 from save_rl.files import write_atomically
-from save_rl.training import checkpoint, loop
 from save_rl.training.cluster import actor_group
 from save_rl.training.cluster.actor import peak_megabytes
 from save_rl.training.cluster.local_cluster import end_cluster
@@ -28,10 +27,11 @@ from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.cluster.trainer import ClusterTrainer
 from save_rl.training.counters import Counters
 from save_rl.training.devices import compiler_options
-from save_rl.training.interrupt import StopOnSignal
-from save_rl.training.programs import environments
-from save_rl.training.progress import Progress
-from save_rl.training.run_directory import settings_from_json
+from save_rl.training.run import checkpoint, loop
+from save_rl.training.run.interrupt import StopOnSignal
+from save_rl.training.run.progress import Progress
+from save_rl.training.run.run_directory import settings_from_json
+from save_rl.training.run.trainers import environments
 from save_rl.training.settings import TrainSettings
 
 ray = actor_group.ray

@@ -19,7 +19,6 @@ import jax
 from save_rl.agents import get_agent
 from save_rl.envs import simulator_name
 from save_rl.errors import InputError, Interrupted, RunError, require
-from save_rl.training import loop
 from save_rl.training.cluster import actor_group, learner
 from save_rl.training.cluster.display import rows
 from save_rl.training.cluster.local_cluster import (
@@ -33,10 +32,11 @@ from save_rl.training.cluster.local_cluster import (
     start_cluster,
 )
 from save_rl.training.cluster.settings import ClusterSettings
-from save_rl.training.interrupt import StopOnSignal
-from save_rl.training.programs import environments
-from save_rl.training.progress import Progress
-from save_rl.training.run_directory import RunDirectory, settings_from_json, versions
+from save_rl.training.run import loop
+from save_rl.training.run.interrupt import StopOnSignal
+from save_rl.training.run.progress import Progress
+from save_rl.training.run.run_directory import RunDirectory, settings_from_json, versions
+from save_rl.training.run.trainers import environments
 from save_rl.training.settings import TrainSettings, named_options
 
 ray = actor_group.ray

@@ -18,7 +18,7 @@ from save_rl.envs.worker import Arrays, Layout
 from save_rl.networks import cut, trim
 from save_rl.search.rules import TIE_TOLERANCE
 from save_rl.search.simulators import Question, Rows
-from save_rl.training.acting import judge
+from save_rl.training.device.acting import prior_and_value
 from save_rl.training.host.ahead import Ahead
 from save_rl.training.host.updates import Updates
 from save_rl.training.learner import Learning
@@ -49,7 +49,7 @@ class Network:
         def rows(leaves: list[Any], observation: Any, packed: Any) -> tuple[Array, Array]:
             params = jax.tree.unflatten(self._structure, leaves)
             head, value = learning.network(params)(observation)
-            return judge(agent, head, value, unpack(packed, self._actions))
+            return prior_and_value(agent, head, value, unpack(packed, self._actions))
 
         def lists(leaves: list[Any], observation: Any, packed: Any, start: Any) -> Any:
             prior, value = rows(leaves, observation, packed)

@@ -21,8 +21,8 @@ from save_rl.learning.replay import Replay, Transition
 from save_rl.networks import network_maker
 from save_rl.players import Player
 from save_rl.search.lanes import masks
-from save_rl.training.acting import choose_action, play, run_search
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
+from save_rl.training.device.acting import choose_action, play, run_search
 from save_rl.training.learner import Learner, Learning, is_array
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import NO_PLAYER
@@ -61,7 +61,7 @@ def stack_envs(envs: list[Simulator]) -> tuple[Any, Any]:
     return arrays, parts[0][1]
 
 
-class Program:
+class DeviceTrainer:
     """The compiled functions of one set of settings, over all its seeds at once."""
 
     curriculum = "none"  # environments in JAX have no levels

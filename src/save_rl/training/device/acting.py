@@ -23,12 +23,14 @@ def evaluator(agent: Agent, network: Any, env: Simulator, discount: float) -> Ev
             prior = apply_mask(jnp.zeros((lanes, env.num_actions)), mask)
             return prior, rollouts(env, states, discount, key)
         head, value = network(jax.vmap(env.observe)(states))
-        return judge(agent, head, value, mask)
+        return prior_and_value(agent, head, value, mask)
 
     return evaluate
 
 
-def judge(agent: Agent, head: Array, value: Array | None, mask: Array) -> tuple[Array, Array]:
+def prior_and_value(
+    agent: Agent, head: Array, value: Array | None, mask: Array
+) -> tuple[Array, Array]:
     """Return prior `[B, A]` and value `[B]` of states, from the network's outputs."""
     head = apply_mask(head, mask)
     highest = jnp.max(head, -1)

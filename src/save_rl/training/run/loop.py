@@ -13,13 +13,13 @@ import numpy as np
 
 from save_rl.errors import Interrupted, RunError
 from save_rl.report.plots import curve_figure
-from save_rl.training import checkpoint
 from save_rl.training.counters import Counters
 from save_rl.training.devices import enough_memory, select_device
-from save_rl.training.interrupt import StopOnSignal
-from save_rl.training.programs import make_program
-from save_rl.training.progress import Progress, warn
-from save_rl.training.run_directory import RunDirectory
+from save_rl.training.run import checkpoint
+from save_rl.training.run.interrupt import StopOnSignal
+from save_rl.training.run.progress import Progress, warn
+from save_rl.training.run.run_directory import RunDirectory
+from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import Trainer
 
@@ -304,7 +304,7 @@ class Overseer:
     shows warnings.
     """
 
-    make: Callable[..., Trainer] = make_program
+    make: Callable[..., Trainer] = make_trainer
     stop: StopOnSignal = field(default_factory=StopOnSignal)
     bar: Progress | None = None
     watch: Callable[[int, Counters], dict[str, float]] | None = None
@@ -326,7 +326,7 @@ def train(
 ) -> TrainResult:
     """Train all seeds of `settings`, with the run directory `out`.
 
-    workers, step_timeout: for simulators written in Python, see `make_program`.
+    workers, step_timeout: for simulators written in Python, see `make_trainer`.
     """
     settings.check()
     if resume:  # before environments, workers and compilers are started

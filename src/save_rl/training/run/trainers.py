@@ -9,18 +9,18 @@ from save_rl.envs.pool import Source
 from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, require
 from save_rl.processes import usable_cores
-from save_rl.training import device
+from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import compiler_options
 from save_rl.training.host.trainer import HostTrainer
-from save_rl.training.progress import warn
 from save_rl.training.r2d2.setup import shows_frames
 from save_rl.training.r2d2.trainer import R2D2Trainer
+from save_rl.training.run.progress import warn
 from save_rl.training.settings import TrainSettings, require_memory
 from save_rl.training.trainer import Trainer
 from save_rl.types import Simulator
 
 
-def make_program(
+def make_trainer(
     settings: TrainSettings,
     target: Any,
     *,
@@ -48,7 +48,7 @@ def make_program(
                 f"--agent: '{plays.name}' searches over a run's network only on Python "
                 f"simulators, and '{settings.env}' is written in JAX."
             )
-        return device.Program(settings, envs, compiler_options(target))
+        return DeviceTrainer(settings, envs, compiler_options(target))
     count = usable_cores() if workers < 0 else workers
     if count == 1 and workers < 0:
         count = 0

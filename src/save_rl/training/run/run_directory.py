@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from save_rl.agents import get_agent
 from save_rl.errors import InputError
 from save_rl.files import is_empty, write_atomically
-from save_rl.training.events import EventFile
-from save_rl.training.lock import lock_folder
-from save_rl.training.metrics_file import METRICS as METRICS
-from save_rl.training.metrics_file import MetricsFile
-from save_rl.training.progress import warn as print_warning
+from save_rl.training.run.events import EventFile
+from save_rl.training.run.lock import lock_folder
+from save_rl.training.run.metrics_file import METRICS as METRICS
+from save_rl.training.run.metrics_file import MetricsFile
+from save_rl.training.run.progress import warn as print_warning
 from save_rl.training.settings import TrainSettings, kind_problem, named_options
 
 BEST = "best"
