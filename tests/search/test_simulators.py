@@ -394,7 +394,12 @@ class Deadly(ByLane):
         return super().ask(question)
 
 
-@pytest.mark.parametrize("moment", [(0, 0), (1, 1), (0, 5), (1, BUDGET)], ids=str)
+@pytest.mark.parametrize(
+    "moment",
+    [(0, 0), *(pytest.param(when, marks=pytest.mark.slow) for when in ((1, 1), (0, 5))),
+     (1, BUDGET)],
+    ids=str,
+)  # fmt: skip
 def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(moment):
     """Trees and states of the others go on; the next search has all lanes again."""
     group, node = moment

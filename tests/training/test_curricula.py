@@ -271,6 +271,7 @@ def test_updates_do_not_depend_on_the_pieces_they_are_made_in(replayed):
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.slow  # tests/training/test_host_seeds.py has a fast one
 def test_a_program_for_a_gpu_does_the_same(monkeypatch):
     """There many lanes are searched in three groups, and a thread hands updates over in pieces."""
     monkeypatch.setattr(trainer, "_MANY", 16)

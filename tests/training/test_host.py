@@ -463,7 +463,7 @@ def undisturbed(programs):
 @pytest.mark.parametrize(
     ("agent", "how"),
     [
-        ("save", {"workers": 2}),
+        pytest.param("save", {"workers": 2}, marks=pytest.mark.slow),
         pytest.param("save", {"workers": 3, "groups": 3}, marks=pytest.mark.slow),
         pytest.param("save", {"groups": 1}, marks=pytest.mark.slow),
         ("save", {"workers": 3, "groups": 8}),  # two lanes each: a worker has none

@@ -50,7 +50,7 @@ def undisturbed():
 # Seeds that rest
 
 
-@pytest.mark.parametrize("agent", ["save", "puct"])
+@pytest.mark.parametrize("agent", ["save", pytest.param("puct", marks=pytest.mark.slow)])
 def test_a_seed_that_rests_stays_as_it_is_and_the_others_go_on_without_it(undisturbed, agent):
     with closing(make(agent)) as made:
         states, state = history(made, 3)
@@ -117,7 +117,12 @@ def leaves_of(tree):
 
 
 @pytest.mark.parametrize(
-    ("agent", "curriculum"), [("save", "adaptive"), ("puct", "linear"), ("q-learning", "none")]
+    ("agent", "curriculum"),
+    [
+        ("save", "adaptive"),
+        pytest.param("puct", "linear", marks=pytest.mark.slow),
+        pytest.param("q-learning", "none", marks=pytest.mark.slow),
+    ],
 )
 def test_a_state_is_always_like_its_template(agent, curriculum):
     chosen = settings(agent, (0, 1), curriculum=curriculum, curriculum_steps=9)
@@ -198,6 +203,7 @@ def test_simulators_that_fail_in_searches_cost_nothing_of_other_seeds(undisturbe
         assert not np.any((at == action) & (seen == failing[0].features[state]).all(-1))
 
 
+@pytest.mark.slow  # tests/training/test_host_faults.py has a fast one
 def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undisturbed):
     """The middle one of three; it has lanes of two seeds, in both groups."""
     steps, spied, asked = [], Collector.step, NetworkEvaluator.ask
@@ -250,7 +256,7 @@ def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undis
 # Programs for a GPU, on this CPU
 
 
-@pytest.mark.parametrize("actions", [5, 100])
+@pytest.mark.parametrize("actions", [pytest.param(5, marks=pytest.mark.slow), 100])
 def test_lists_and_batches_of_a_gpu_lead_to_the_same(monkeypatch, actions):
     """There whole groups are evaluated, and the best of many actions are chosen on the device."""
     monkeypatch.setattr(trainer, "_MANY", 1)

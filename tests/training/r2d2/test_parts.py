@@ -59,6 +59,7 @@ def run(setup, collectors, steps):
     return learner, state, episodes
 
 
+@pytest.mark.slow  # tests/training/test_cluster.py has a fast one
 def test_one_collector_and_a_learner_elsewhere_are_the_same_run(setup):
     made = R2D2Trainer(settings(), [Pictures()])
     expected = made.begin()
