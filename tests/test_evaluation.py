@@ -134,6 +134,7 @@ def test_episodes_beyond_the_lanes_are_new_ones(tested, monkeypatch):
     assert not np.array_equal(result.returns[:, 200:], tested[0].returns[:, :30])
 
 
+@pytest.mark.slow
 def test_tests_are_compiled_once_per_number_of_episodes_and_budget():
     made, traced = program(), []
     network = made.network

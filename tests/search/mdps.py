@@ -66,6 +66,7 @@ def priors(mdp: Mdp, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
 
 def host_search(mdp: Mdp, roots: np.ndarray, rule: Rule, budget, c, discount, seeds):
     prior, value = priors(mdp, rule)
+    prior = prior.astype(np.float32)  # as networks give it
     states = np.zeros((len(roots), budget + 1), int)
     states[:, 0] = roots
     lanes = np.arange(len(roots))

@@ -185,7 +185,7 @@ def check_same_run_of_r2d2(there):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, WIDE, pytest.param({"agent": "puct"}, marks=pytest.mark.slow)]
+    "changes", [WIDE, *(pytest.param(x, marks=pytest.mark.slow) for x in ({}, {"agent": "puct"}))]
 )
 def test_one_actor_in_step_is_a_run_of_one_machine(make_here, changes):
     check_same_run(make_here(actors=1, synchronous=True, changes=changes), changes)
@@ -240,7 +240,10 @@ def test_a_run_of_r2d2_resumes_from_a_checkpoint(make_here):
     assert int(after.env_steps[0]) > int(saved.state.env_steps[0])
 
 
-@pytest.mark.parametrize(("kind", "changes"), [(HostTrainer, {}), (R2D2Trainer, RECURRENT)])
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [(HostTrainer, {}), pytest.param(R2D2Trainer, RECURRENT, marks=pytest.mark.slow)],
+)
 def test_a_run_moves_from_one_machine_to_a_cluster_and_back(make_here, kind, changes):
     there, chosen = make_here(actors=2, changes=changes), settings(**changes)
     here = kind(chosen, make_all(chosen.env, (3,), **chosen.env_options))
