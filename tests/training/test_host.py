@@ -515,7 +515,9 @@ def test_begin_begins_anew(programs, undisturbed):
 
 
 @UNDISTURBED
-@pytest.mark.parametrize(("agent", "workers"), [("save", 2), ("puct", 0)])
+@pytest.mark.parametrize(
+    ("agent", "workers"), [pytest.param("save", 2, marks=pytest.mark.slow), ("puct", 0)]
+)
 def test_a_checkpoint_goes_on_as_if_nothing_had_happened(
     make, programs, undisturbed, tmp_path, agent, workers
 ):
@@ -732,6 +734,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_chain_is_learned_from_end_to_end(tmp_path):
     """Six states of four actions, of which one leads on; at random 1 in 4096 episodes pays."""
     out = tmp_path / "run"

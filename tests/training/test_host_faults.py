@@ -107,6 +107,7 @@ def warnings_in(errors: str) -> list[str]:
 KILLED = "warning: the simulator failed (A worker process died: it was killed by SIGKILL); "
 
 
+@pytest.mark.slow  # tests/training/test_host_seeds.py has a fast one
 def test_workers_killed_in_a_search_and_between_requests_cost_their_episodes_alone(tmp_path):
     run = Run(tmp_path, "--lanes", "16", "--workers", "2", "--episodes", "120",
               env_options=("search=true",))  # fmt: skip
@@ -141,6 +142,7 @@ def test_workers_that_are_killed_during_checkpoints_cost_their_episodes_alone(tm
     assert run.restarts()[-1] == kills
 
 
+@pytest.mark.slow
 def test_a_lost_worker_counts_for_the_seeds_it_had_whenever_it_is_missed(tmp_path):
     options = {"trap": str(tmp_path / "trap")}
     settings = TrainSettings(

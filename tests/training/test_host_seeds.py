@@ -208,7 +208,6 @@ def test_simulators_that_fail_in_searches_cost_nothing_of_other_seeds(undisturbe
         assert not np.any((at == action) & (seen == failing[0].features[state]).all(-1))
 
 
-@pytest.mark.slow  # tests/training/test_host_faults.py has a fast one
 def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undisturbed):
     """The middle one of three; it has lanes of two seeds, in both groups."""
     steps, spied, asked = [], Collector.step, NetworkEvaluator.ask
