@@ -15,9 +15,9 @@ import numpy as np
 import optax
 
 from save_rl.agents import get_agent
+from save_rl.learning.host_replay import unpack
 from save_rl.learning.replay import Transition
 from save_rl.report.results import write_results
-from save_rl.training.host.evaluator import unpack
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.learner import Learning
 from save_rl.training.run import checkpoint

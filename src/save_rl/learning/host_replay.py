@@ -135,6 +135,11 @@ def draw(
     return np.stack(slots)
 
 
+def unpack(packed: Any, actions: int) -> Any:
+    """Return masks `[..., actions]` from packed bits; of width 0 without action masks."""
+    return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
+
+
 def take(data: Transition, slots: Any) -> Transition:
     """Return one seed's transitions `[*slots, ...]` of its ring `[capacity, ...]`."""
     return jax.tree.map(lambda ring: ring[slots], data)

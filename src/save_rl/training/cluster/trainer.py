@@ -203,11 +203,10 @@ class TransitionLearning:
         self, state: host.TrainState, number: int
     ) -> tuple[host.TrainState, Callable[[host.TrainState], host.TrainState]]:
         """Hand the updates of a round to the device, and do not wait for them."""
-        s, learner = self.trainer.settings, self.trainer.learner
-        learns = state.replay.added >= s.min_replay
-        updates = learner.updates(state, self.trainer.actor.each(LEARN, number), _ALL)
+        random = self.trainer.actor.each(LEARN, number)
+        updates = self.trainer.learner.updates(state, random, _ALL)
         learned, losses = updates.finish(number)
-        self._made += learns * s.updates_per_step
+        self._made += updates.made
         self._losses += losses
         return state._replace(learner=learned), lambda after: after
 

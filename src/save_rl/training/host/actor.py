@@ -3,7 +3,7 @@
 Arrays of lanes are `[seeds, lanes]`. A group of the pool holds a share of every seed's lanes, so
 every message and every call of the network serves all seeds. All random numbers derive from the
 seed and the number of the lock-step, so results do not depend on workers or groups, and a seed's
-lanes don't depend on those of other seeds.
+lanes don't depend on those of other seeds (but for which of equal actions get slots).
 """
 
 from collections.abc import Callable, Sequence

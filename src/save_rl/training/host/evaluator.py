@@ -15,6 +15,7 @@ import numpy as np
 from save_rl.agents import Agent
 from save_rl.envs.pool import Pool
 from save_rl.envs.worker import Arrays, Layout
+from save_rl.learning.host_replay import unpack
 from save_rl.networks import cut, trim
 from save_rl.search.rules import TIE_TOLERANCE
 from save_rl.search.simulators import Question, Rows
@@ -92,11 +93,6 @@ class Network:
         return NetworkEvaluator(self, jax.tree.leaves(params), beside)
 
 
-def unpack(packed: Any, actions: int) -> Any:
-    """Return masks `[..., actions]` from packed bits; of width 0 without action masks."""
-    return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
-
-
 def best_slots(prior: Array, value: Array, start: Any, slots: int) -> Array:
     """Return what a search needs of priors `[n, A]` and values `[n]`, `[n, 2 slots + 3]` float32.
 
@@ -159,10 +155,11 @@ class NetworkEvaluator:
         each = everybody.shape[1]
         # Groups of a GPU are all as large as the largest. Products of few rows round otherwise.
         least = network.batch if network.whole else _SMALLEST_BATCH
+        lanes = everybody
         if not network.whole and question.node > 0:
             lanes = _new_lanes(question.lanes, everybody)
-        else:
-            lanes = np.pad(everybody, ((0, 0), (0, max(least - each, 0))), "edge")
+        elif each < least:
+            lanes = np.pad(everybody, ((0, 0), (0, least - each)), "edge")
         if network.whole and each >= least:
             # No copy: a worker changes what its lanes show only when this evaluation is over.
             observation, packed = self._shown(pool, low, high)

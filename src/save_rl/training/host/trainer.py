@@ -45,6 +45,7 @@ from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.host.collector import Collector, Experience
 from save_rl.training.host.evaluator import Network
 from save_rl.training.host.learner import HostLearner, make_learning
+from save_rl.training.host.updates import Updates
 from save_rl.training.learner import Learner
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import NO_PLAYER
@@ -113,20 +114,27 @@ class HostTrainer:
             for size in padded_sizes(seen, gpu=True):  # smaller graphs come first
                 self.network.compile_ahead(jax.tree.leaves(learner.params), size)
                 self.learner.programs.compile_ahead(learner, replay, size)
-        self.actor = Actor(
-            settings, simulators, sources, plays=plays, lanes=lanes, groups=groups, slots=slots,
-            **places,
-        )  # fmt: skip
+        try:
+            self.actor = Actor(
+                settings, simulators, sources, plays=plays, lanes=lanes, groups=groups, slots=slots,
+                **places,
+            )  # fmt: skip
+        except BaseException:  # nobody can close a trainer that was not made
+            self._end_threads()
+            raise
         self.curriculum, self.pool = self.actor.curriculum, self.actor.pool
         self.collector = Collector(self.actor, self.agent, is_graph(seen))
         self._counted = np.zeros(len(simulators), np.int64)  # faults included in `restarts`
 
     def close(self) -> None:
         """End threads and workers."""
+        self._end_threads()
+        self.actor.close()
+
+    def _end_threads(self) -> None:
         if self._ahead is not None:
             self._ahead.close()
         self.learner.close()
-        self.actor.close()
 
     def begin(self) -> TrainState:
         """Return the state of all seeds before their first lock-step."""
@@ -204,10 +212,9 @@ class HostTrainer:
         losses: list[Any] = []
         made = np.zeros(len(running), np.int32)
         for t in range(step, step + self.settings.chunk):
-            learns = running & (state.replay.added >= self.settings.min_replay)
-            made += learns * self.settings.updates_per_step
-            state, new = self._lock_step(state, t, running)
-            losses += new
+            updates = self.learner.updates(state, self.actor.each(LEARN, t), running)
+            state, new = self._lock_step(state, t, running, updates)
+            made, losses = made + updates.made, losses + new
         return self.count(state, made, losses)
 
     def count(self, state: TrainState, made: np.ndarray, losses: list[Any]) -> TrainState:
@@ -219,9 +226,8 @@ class HostTrainer:
         return count_updates(state, made, total[:, 0], total[:, 1])._replace(restarts=restarts)
 
     def _lock_step(
-        self, state: TrainState, step: int, running: np.ndarray
+        self, state: TrainState, step: int, running: np.ndarray, updates: Updates
     ) -> tuple[TrainState, list[Any]]:
-        updates = self.learner.updates(state, self.actor.each(LEARN, step), running)
         evaluator = self.network.with_params(state.learner.params, beside=updates)
         experience = self.collector.step(state, evaluator, step, running)
         learner, losses = updates.finish(step)

@@ -103,8 +103,8 @@ class UpdatePrograms:
         return taken._replace(
             observation=cut(taken.observation, now),
             next_observation=cut(taken.next_observation, after),
-            mask=_unpack(taken.mask, actions),
-            next_mask=_unpack(taken.next_mask, actions),
+            mask=host_replay.unpack(taken.mask, actions),
+            next_mask=host_replay.unpack(taken.next_mask, actions),
         )
 
     def _update(
@@ -122,11 +122,7 @@ class UpdatePrograms:
         return jax.tree.leaves((params, optimiser)), terms
 
     def _targets(self, target: Any, data: Transition, slots: Any, returns: Any, size: int) -> Any:
-        taken = host_replay.take(data, slots)
-        part = taken._replace(
-            next_observation=cut(taken.next_observation, size),
-            next_mask=_unpack(taken.next_mask, self._actions),
-        )
+        part = self._batches(data, slots, size, size)
         one = jax.tree.map(lambda x: x[None], (part, returns))
         return self.learning.targets(jax.tree.unflatten(self._of_params, target), *one)[0]
 
@@ -134,10 +130,7 @@ class UpdatePrograms:
         self, leaves: Any, data: Transition, slots: Any, targets: Any, weights: Any, episodes: Any,
         size: int,
     ) -> Any:  # fmt: skip
-        taken = host_replay.take(data, slots)
-        part = taken._replace(
-            observation=cut(taken.observation, size), mask=_unpack(taken.mask, self._actions)
-        )
+        part = self._batches(data, slots, size, size)
         params, _ = jax.tree.unflatten(self.structure, leaves)
         betas = self.learning.betas(episodes)
         found, terms = self.learning.gradient(params, part, targets, weights, betas)
@@ -157,10 +150,6 @@ def _along(which: Any, x: Any) -> Any:
     return which.reshape(-1, *[1] * (x.ndim - 1))
 
 
-def _unpack(packed: Any, actions: int) -> Any:
-    return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
-
-
 class Updates:
     """The updates of one lock-step, on transitions in `slots` `[seeds, updates, batch]`.
 
@@ -178,6 +167,8 @@ class Updates:
         self._turn = 0 if active.any() else programs.pieces
         self._losses: list[Any] = []  # sums of both terms `[seeds, 2]`, per piece
         self._handed: list[Future[None]] = []
+        self.made = active * np.int32(slots.shape[1])
+        """Number of updates `[seeds]`."""
 
     def go_on(self) -> None:
         """Hand over the next piece, if one is left."""
