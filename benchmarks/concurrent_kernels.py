@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from save_rl.training.devices import compiler_options, concurrent, select_device
+from save_rl.training.devices import compiler_options, host_options, select_device
 from save_rl.training.host.actor import LEARN
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.host.updates import UpdatePrograms
@@ -57,8 +57,9 @@ def distance(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
 
 
 if __name__ == "__main__":
-    serial = compiler_options(select_device("auto"))
-    first, again, beside = (updated(options) for options in (serial, serial, concurrent(serial)))
+    side_by_side = host_options(compiler_options(select_device("auto")))
+    serial = {name: x for name, x in side_by_side.items() if "scheduling_mode" not in name}
+    first, again, beside = (updated(options) for options in (serial, serial, side_by_side))
     print(f"one after the other, twice: {distance(first, again)} apart")
     print(f"one after the other, side by side: {distance(first, beside)} apart")
     print(f"largest parameter: {max(float(np.abs(x).max()) for x in first)}")

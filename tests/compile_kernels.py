@@ -4,6 +4,7 @@
 """
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,8 @@ def construction() -> None:
     from save_rl.envs import make_simulator
 
     for task in ("covering", "marble-run"):
-        env = make_simulator(task)
-        state = env.reset(0)
-        after, _, _, _ = env.step(state, int(np.flatnonzero(env.action_mask(state))[0]))
-        env.observe(after)
+        env: Any = make_simulator(task)
+        env.compile_ahead()
 
 
 def search() -> None:
@@ -23,7 +22,7 @@ def search() -> None:
     from save_rl.agents import get_agent
     from save_rl.envs.tightrope import tightrope_simulator
     from save_rl.search.host import best_actions
-    from save_rl.training.host.acting import act_all
+    from save_rl.training.host import acting
     from save_rl.training.tabular import TabularSettings, train_and_test
     from tests.search.table_simulators import maze
 
@@ -34,12 +33,8 @@ def search() -> None:
     search.save(
         simulator, [simulator.reset(0)], lambda seen: np.zeros((len(seen), actions)), budget=2
     )
+    acting.compile_ahead()
     row, number = np.zeros((1, 3), np.float32), np.zeros(1, np.int32)
-    act_all(
-        np.arange(1), np.zeros(1, np.uint32), True, 0, 1.0, np.zeros(1), row,
-        np.ones((1, 3), np.int32), np.zeros((1, 0), np.int32), np.zeros((1, 0), np.uint8), 3,
-        np.zeros(1, np.int64),
-    )  # fmt: skip
     prior = np.zeros((1, 5), np.float32)
     prior.flags.writeable = False  # as arrays of JAX are
     best_actions(prior, 0, row, np.zeros((1, 3), np.int32), number, number.copy())

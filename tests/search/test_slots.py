@@ -363,7 +363,7 @@ def test_the_device_makes_the_same_list(case):
         valid=np.zeros(4, np.int32), more=np.zeros(4, np.int32),
     )  # fmt: skip
     arrays.value = np.full(4, -1.0)
-    Lists(1, 4, slots, found).write(arrays)
+    Lists(np.array([[1, 2, 3]]), slots, found).write(arrays)
     values, actions, valid, more = chosen(*case)
     listed = values > -np.inf
     np.testing.assert_array_equal(arrays["prior"][1:], values)

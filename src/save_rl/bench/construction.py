@@ -20,7 +20,7 @@ from save_rl.envs.pool import Pool
 from save_rl.learning.replay import Transition
 from save_rl.networks.graph import GraphNetwork
 from save_rl.processes import usable_cores
-from save_rl.training.devices import compiler_options, concurrent
+from save_rl.training.devices import compiler_options, host_options
 from save_rl.training.host import collector, evaluator, learner, trainer, updates
 from save_rl.training.host.actor import Actor
 from save_rl.training.learner import Learning
@@ -49,7 +49,7 @@ def bench_graph(
         lambda key: GraphNetwork(features, NODES, AVAILABLE, ACTIONS_PER_EDGE, key, mixed=mixed),
     )
     learner = learning.initial(jax.random.PRNGKey(0))
-    shape, options = (UPDATES, BATCH), concurrent(compiler_options(device)) or None
+    shape, options = (UPDATES, BATCH), host_options(compiler_options(device)) or None
     zeros = jnp.zeros(shape)
     batches = Transition(
         observation=graphs(*shape),

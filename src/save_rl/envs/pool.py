@@ -237,7 +237,7 @@ class Pool:
         assert self._memory is not None
         task = {
             **self.layout._asdict(), "ranges": self._ranges[number], "sources": self._sources,
-            "simulator_of": self._simulator_of.tolist(), "extra": self._extra,
+            "simulator_of": self._simulator_of.tolist(), "extra": self._extra, "number": number,
             "kind": f"{self._kind.__module__}:{self._kind.__qualname__}",
         }  # fmt: skip
         return _Worker(self._memory, task)

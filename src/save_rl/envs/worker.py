@@ -19,7 +19,7 @@ import os
 import signal
 import struct
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -240,6 +240,14 @@ class Lanes:
             (name, arrays.observation[name], shape) for name, _, shape in layout.observation
         ]
 
+    def compile_ahead(self) -> list[Callable[[], None]]:
+        """Return functions that compile kernels before they are needed; each compiles others.
+
+        A simulator may have kernels of its own and a method `compile_ahead`.
+        """
+        methods = (getattr(x, "compile_ahead", None) for x in self._simulators.values())
+        return [method for method in methods if method is not None][:1]
+
     def place(self, lane: int, state: State) -> None:
         """Start a lane at a state."""
         self._states[lane], self._tried[lane] = {0: state}, {}
@@ -416,6 +424,9 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
         _answer(replies, -1, [(-1, "".join(traceback.format_exception(own)))])
         return
     _answer(replies, -1, [])
+    jobs = lanes.compile_ahead()
+    for i in range(len(jobs)):  # others compile others first
+        jobs[(i + what["number"]) % len(jobs)]()
     with contextlib.suppress(BrokenPipeError):
         while data := os.read(requests, _REQUEST.size):
             request = Request(*_REQUEST.unpack(data))

@@ -454,6 +454,22 @@ def every_action(rows: int) -> Slots:
     )
 
 
+def compile_ahead(slots: int, chosen: bool) -> None:
+    """Compile, or load, the kernels of `Search`."""
+    search, row, one = Search(1, 1, slots, chosen=chosen), np.zeros((1, slots), np.float32), (1,)
+    listed = Slots(
+        np.zeros((1, slots if chosen else 0), np.int32),
+        np.zeros(one, np.int32), np.zeros(one, np.int32),
+    )  # fmt: skip
+    search.begin(
+        row, rule=Rule.SAVE, c=1.0, discount=1.0, seeds=np.zeros(one, np.uint32), slots=listed
+    )
+    search.select()
+    number = np.zeros(one)
+    search.expand(number, np.zeros(one, np.bool_), row, number, slots=listed)
+    search.result(row, np.zeros((1, slots), np.int32))
+
+
 class Search:
     """The trees of `B` lanes, searched in lock-step; every search reuses the same memory.
 

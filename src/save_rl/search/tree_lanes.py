@@ -6,7 +6,7 @@ backs up, selects, and steps its simulators; the reply brings the new observatio
 rollouts instead of a network, the process fills in the evaluation itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,10 @@ class TreeLanes(Lanes):
     def __init__(self, layout: Layout, arrays: Arrays, simulators: dict[int, Simulator]):
         super().__init__(layout, arrays, simulators)
         self._of_group: dict[int, host.Search] = {}
+
+    def compile_ahead(self) -> list[Callable[[], None]]:
+        slots, chosen = self._arrays["prior"].shape[1], self._arrays["choice"].shape[1] > 0
+        return [*super().compile_ahead(), lambda: host.compile_ahead(slots, chosen)]
 
     def trees(self, group: int) -> host.Trees:
         """Return the trees of the last search of a group."""

@@ -12,7 +12,13 @@ from save_rl.errors import InputError, RunError, require
 _GPU_OPTIONS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,WHILE,DYNAMIC_SLICE_FUSION"
 }
-_CONCURRENT = {"xla_gpu_command_buffer_scheduling_mode": "CONCURRENT"}
+# For graph networks, which are many small kernels: independent ones run at the same time, and XLA
+# does not try out matrix products. Trying takes four fifths of the compilation and gains 7 to 15 %
+# (benchmarks/README.md), and what it picks, and so the last bits, may differ from run to run.
+_SMALL_KERNELS = {
+    "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+    "xla_gpu_autotune_level": "0",
+}
 
 
 def select_device(name: str) -> Any:
@@ -40,12 +46,9 @@ def compiler_options(device: Any) -> dict[str, str]:
     return _GPU_OPTIONS if device.platform == "gpu" else {}
 
 
-def concurrent(options: dict[str, str]) -> dict[str, str]:
-    """Return GPU options for programs of many small, independent kernels; none stay none.
-
-    The results stay the same (graph networks, 320 updates on an H200).
-    """
-    return {**options, **_CONCURRENT} if options else {}
+def host_options(options: dict[str, str]) -> dict[str, str]:
+    """Return GPU options for the programs of host simulators; none stay none."""
+    return {**options, **_SMALL_KERNELS} if options else {}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from save_rl.envs.construction import geometry, graph, score
 from save_rl.envs.construction.box2d import physics
 from save_rl.envs.construction.generators import generate, limits, scene_bin
 from save_rl.envs.construction.graph import Placement
-from save_rl.envs.construction.scene import Scene
+from save_rl.envs.construction.scene import BOUND_Y, Scene
 from save_rl.envs.construction.state import State, block_table
 from save_rl.envs.construction.tasks import TASKS, check_difficulty, level_probabilities
 from save_rl.errors import InputError, require
@@ -100,6 +100,12 @@ class Construction:
             probabilities = level_probabilities(int(level), self.task.curriculum_p)
             level = int(rng.choice(len(probabilities), p=probabilities))
         return self.start(generate(self.name, level, self.preset, rng))
+
+    def compile_ahead(self) -> None:
+        """Compile, or load, the kernels of an episode."""
+        above_all = Placement(0, 0.0, BOUND_Y, True)
+        state, _, _, _ = self.drop(self.reset(0), above_all)
+        self.observe(state)
 
     def start(self, scene: Scene) -> State:
         """Start an episode in a given scene."""

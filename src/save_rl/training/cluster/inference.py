@@ -106,12 +106,12 @@ class Inference:
     def _answer(self, asked: list[Any]) -> list[Any]:
         ends = np.cumsum([len(one[1]) for one in asked])
         size = batch_size(int(ends[-1]))
-        if self._network.whole:  # compiling for a GPU is slow
+        if self._network.gpu:  # compiling for a GPU is slow
             size = self._largest = max(size, self._largest)
         seen, mask = jax.tree.map(
             lambda *parts: _filled(np.concatenate(parts), size), *(one[:2] for one in asked)
         )
-        (seen,) = trim(seen, gpu=self._network.whole)
+        (seen,) = trim(seen, gpu=self._network.gpu)
         with jax.default_device(self._device):
             prior, value = (
                 np.asarray(x)[0] for x in self._network.run("rows", self._leaves, seen, mask)

@@ -96,6 +96,15 @@ def act(search, how, c, epsilon, q_values, visits, root, allowed, num_actions):
     return root[slot] if root.shape[0] > 0 else slot
 
 
+def compile_ahead() -> None:
+    """Compile, or load, `act_all`."""
+    value, number, none = np.zeros((1, 1), np.float32), np.ones((1, 1), np.int32), (1, 0)
+    act_all(
+        np.arange(1), np.zeros(1, np.uint32), True, 0, 1.0, np.zeros(1), value, number,
+        np.zeros(none, np.int32), np.zeros(none, np.uint8), 1, np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
 @njit
 def act_all(
     lanes, seeds, search, how, c, epsilon, q_values, visits, roots, allowed, num_actions, actions

@@ -20,6 +20,7 @@ from save_rl.search.host import mix_noise_all
 from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import Evaluator, LaneSearch, Roots
 from save_rl.search.tree_lanes import slots_for, tree_pool
+from save_rl.training.host import acting
 from save_rl.training.host.acting import act_all
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import MAX_TEST_STEPS
@@ -102,6 +103,7 @@ class Actor:
             simulators, [*train, *test], slots, workers=workers, sources=sources, timeout=timeout,
             warn=warn,
         )  # fmt: skip
+        acting.compile_ahead()  # while workers compile theirs
         self.places = self._places(0, train)
         self.test_places = self._places(len(train), test)
         self.history: Any = np.zeros((len(simulators), lanes, 16), np.int32)

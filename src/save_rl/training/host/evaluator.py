@@ -1,9 +1,10 @@
 """The network of all seeds as an evaluator of searches: batches in, the best actions out.
 
-Parameters have a leading seed axis, and so have batches: a group's lanes of every seed. On a GPU
-the whole group is one batch of fixed shape, and only what a search can use leaves the device: the
-slots of each state (`search.host`), in one array. On a CPU only new states are evaluated, and the
-slots are chosen on the host, where the rows are anyway (XLA sorts slowly there).
+Parameters have a leading seed axis, and so have batches: a group's lanes of every seed that have a
+new state, filled up to one of a few sizes. On a GPU these are quarters of the group, all compiled
+ahead, and only what a search can use leaves the device: the slots of each state (`search.host`), in
+one array. On a CPU the slots are chosen on the host, where the rows are anyway (XLA sorts slowly
+there).
 """
 
 from typing import Any, NamedTuple
@@ -25,22 +26,22 @@ from save_rl.training.host.updates import Updates
 from save_rl.training.learner import Learning
 from save_rl.types import Array
 
-_SMALLEST_BATCH = 8
+SMALLEST_BATCH = 8  # products of few rows round otherwise
 
 
 class Network:
     """The compiled functions of an agent's network; `NetworkEvaluator` uses them.
 
-    slots: per node. batch: lanes per seed of the largest group of training lanes. whole: evaluate
-    whole groups and choose the slots on the device. ahead: programs that were compiled before.
+    slots: per node. batch: lanes per seed of the largest group of training lanes. ahead: programs
+    that were compiled before.
     """
 
     def __init__(
         self, agent: Agent, learning: Learning, layout: Layout, slots: int, batch: int,
         options: dict[str, str], ahead: Ahead | None = None,
     ):  # fmt: skip
-        self.whole, self.batch, self.ahead = bool(options), batch, ahead
-        self.listed = self.whole and slots < layout.num_actions
+        self.gpu, self.batch, self.ahead = bool(options), batch, ahead
+        self.listed = self.gpu and slots < layout.num_actions
         self.slots, self._layout = slots, layout
         self._actions = layout.num_actions if layout.masked else 0
         self._structure = jax.tree.structure(
@@ -69,12 +70,18 @@ class Network:
         ready = self.ahead.get((name, shown)) if self.ahead is not None else None
         return (ready or self._programs[name])(leaves, observation, *given)
 
-    def compile_ahead(self, leaves: list[Any], size: int) -> None:
-        """Compile the program of training lanes, for graphs of this padded size."""
+    def batch_size(self, count: int, each: int) -> int:
+        """Return the lanes per seed to evaluate if `count` of `each` are new."""
+        if self.gpu:
+            return next(size for size in quarters(max(self.batch, each)) if size >= count)
+        return max(each, SMALLEST_BATCH) if count == each else batch_size(count)
+
+    def compile_ahead(self, leaves: list[Any], batch: int, size: int) -> None:
+        """Compile the program for batches of training lanes, with graphs of this padded size."""
         ahead, layout = self.ahead, self._layout
         assert ahead is not None
         leaves = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves]
-        lanes = (leaves[0].shape[0], self.batch)
+        lanes = (leaves[0].shape[0], batch)
         packed = jax.ShapeDtypeStruct((*lanes, -(-self._actions // 8)), np.uint8)
         seen = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct((*lanes, *x.shape), x.dtype),
@@ -112,22 +119,19 @@ def best_slots(prior: Array, value: Array, start: Any, slots: int) -> Array:
 
 
 class Lists(NamedTuple):
-    """The evaluation of a whole group, from `best_slots`; it may have more rows than lanes."""
+    """An evaluation of lanes `[seeds, n]` from `best_slots`; a lane may occur several times."""
 
-    low: int
-    high: int
+    lanes: np.ndarray
     slots: int
     found: Any
 
     def write(self, arrays: Arrays) -> None:
-        found = np.asarray(self.found)
-        each = (self.high - self.low) // len(found)
-        found = np.ascontiguousarray(found[:, :each]).reshape(self.high - self.low, -1)
-        mine, slots = slice(self.low, self.high), self.slots
+        lanes, slots = self.lanes.reshape(-1), self.slots
+        found = np.asarray(self.found).reshape(len(lanes), -1)
         integers = found.view(np.int32)
-        arrays["prior"][mine], arrays["choice"][mine] = found[:, :slots], integers[:, slots:-3]
-        arrays.value[mine] = found[:, -3]
-        arrays["valid"][mine], arrays["more"][mine] = integers[:, -2], integers[:, -1]
+        arrays["prior"][lanes], arrays["choice"][lanes] = found[:, :slots], integers[:, slots:-3]
+        arrays.value[lanes] = found[:, -3]
+        arrays["valid"][lanes], arrays["more"][lanes] = integers[:, -2], integers[:, -1]
 
 
 class NetworkEvaluator:
@@ -152,33 +156,44 @@ class NetworkEvaluator:
         network, pool = self._network, question.pool
         low, high = pool.groups[question.group]
         everybody = np.arange(low, high).reshape(self._seeds, -1)
-        each = everybody.shape[1]
-        # Groups of a GPU are all as large as the largest. Products of few rows round otherwise.
-        least = network.batch if network.whole else _SMALLEST_BATCH
-        lanes = everybody
-        if not network.whole and question.node > 0:
-            lanes = _new_lanes(question.lanes, everybody)
-        elif each < least:
-            lanes = np.pad(everybody, ((0, 0), (0, least - each)), "edge")
-        if network.whole and each >= least:
+        lanes = self._lanes(question, everybody)
+        if network.gpu and lanes is everybody:
             # No copy: a worker changes what its lanes show only when this evaluation is over.
             observation, packed = self._shown(pool, low, high)
         else:
             observation, packed = pool.observation(lanes), pool.arrays["allowed"][lanes]
-        (observation,) = trim(observation, gpu=network.whole)
+        (observation,) = trim(observation, gpu=network.gpu)
         if network.listed:
             start = np.int32(question.start)
             found, rows = network.run("lists", self._leaves, observation, packed, start)
             if question.node == 0:
                 self._rows[question.group] = rows
             found.copy_to_host_async()
-            return Lists(low, high, network.slots, found)
+            return Lists(lanes, network.slots, found)
         prior, value = network.run("rows", self._leaves, observation, packed)
         for x in (prior, value):
             x.copy_to_host_async()
         if question.node == 0:
             self._rows[question.group] = prior
         return SeedRows(lanes, prior, value, question.start)
+
+    def _lanes(self, question: Question, everybody: np.ndarray) -> np.ndarray:
+        """Return the lanes to evaluate `[seeds, n]`: of roots all of the group, else the new ones
+        of each seed. Batches are filled up with the last or first lane of the seed."""
+        each = everybody.shape[1]
+        if question.node == 0:
+            missing = self._network.batch_size(each, each) - each
+            return np.pad(everybody, ((0, 0), (0, missing)), "edge") if missing else everybody
+        seed = (question.lanes - everybody[0, 0]) // each
+        counts = np.bincount(seed, minlength=self._seeds)
+        size = self._network.batch_size(int(counts.max()), each)
+        if size == each:
+            return everybody
+        lanes = np.repeat(everybody[:, :1], size, 1)
+        lanes[seed, np.arange(len(seed)) - np.repeat(np.cumsum(counts) - counts, counts)] = (
+            question.lanes
+        )
+        return lanes
 
     def _shown(self, pool: Pool, low: int, high: int) -> tuple[Any, np.ndarray]:
         """Return what lanes `low` to `high` show, `[seeds, n, ...]`, as views."""
@@ -225,14 +240,10 @@ class SeedRows(NamedTuple):
 
 def batch_size(count: int) -> int:
     """Return one of a few sizes, of at least `count`, to fill a batch up to."""
-    return max(_SMALLEST_BATCH, 1 << (count - 1).bit_length())
+    return max(SMALLEST_BATCH, 1 << (count - 1).bit_length())
 
 
-def _new_lanes(lanes: np.ndarray, everybody: np.ndarray) -> np.ndarray:
-    """Return the lanes to evaluate, `[seeds, n]`, filled up to one of a few sizes."""
-    seeds, each = everybody.shape
-    seed = (lanes - everybody[0, 0]) // each
-    counts = np.bincount(seed, minlength=seeds)
-    filled = np.repeat(everybody[:, :1], batch_size(int(counts.max())), 1)
-    filled[seed, np.arange(len(lanes)) - np.repeat(np.cumsum(counts) - counts, counts)] = lanes
-    return filled
+def quarters(batch: int) -> list[int]:
+    """Return the sizes of batches on a GPU: quarters of the largest, rounded up."""
+    parts = {-(-batch * part // 4) for part in range(1, 5)}
+    return sorted(size for size in parts if size == batch or size >= SMALLEST_BATCH)

@@ -33,7 +33,7 @@ from save_rl.training.counters import (
     count_updates,
     no_stats,
 )
-from save_rl.training.devices import concurrent
+from save_rl.training.devices import host_options
 from save_rl.training.host.actor import (
     LEARN,
     RESET,
@@ -43,7 +43,7 @@ from save_rl.training.host.actor import (
 )
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.host.collector import Collector, Experience
-from save_rl.training.host.evaluator import Network
+from save_rl.training.host.evaluator import Network, quarters
 from save_rl.training.host.learner import HostLearner, make_learning
 from save_rl.training.host.updates import Updates
 from save_rl.training.learner import Learner
@@ -98,7 +98,7 @@ class HostTrainer:
         **places: Any,
     ):
         self.settings, self.agent = settings, get_agent(settings.agent)
-        layout, options = Layout.of(simulators[0]), concurrent(options or {})
+        layout, options = Layout.of(simulators[0]), host_options(options or {})
         seen = layout.example()
         self.learning = make_learning(settings, simulators[0])
         plays, lanes = plays or self.agent, settings.lanes if train else 0
@@ -111,9 +111,12 @@ class HostTrainer:
         self.learner = HostLearner(self.learning, settings, layout, is_graph(seen), options, ahead)
         if ahead is not None:  # while the workers start
             learner, replay = self.learner.shapes()
+            leaves = jax.tree.leaves(learner.params)
             for size in padded_sizes(seen, gpu=True):  # smaller graphs come first
-                self.network.compile_ahead(jax.tree.leaves(learner.params), size)
+                self.network.compile_ahead(leaves, batch, size)
                 self.learner.programs.compile_ahead(learner, replay, size)
+                for part in quarters(batch)[:-1]:
+                    self.network.compile_ahead(leaves, part, size)
         try:
             self.actor = Actor(
                 settings, simulators, sources, plays=plays, lanes=lanes, groups=groups, slots=slots,
