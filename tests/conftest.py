@@ -33,7 +33,7 @@ jaxtyping.install_import_hook(
 
 # The same inputs in every run; `make fuzz` draws fresh ones. Speed is measured in `save-rl bench`,
 # never in a test.
-hypothesis.settings.register_profile("default", deadline=None, max_examples=40, derandomize=True)
+hypothesis.settings.register_profile("default", deadline=None, max_examples=30, derandomize=True)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, print_blob=True)
 hypothesis.settings.load_profile("default")
 

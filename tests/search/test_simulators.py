@@ -396,7 +396,7 @@ class Deadly(ByLane):
 
 @pytest.mark.parametrize(
     "moment",
-    [(0, 0), *(pytest.param(when, marks=pytest.mark.slow) for when in ((1, 1), (0, 5))),
+    [*(pytest.param(when, marks=pytest.mark.slow) for when in ((0, 0), (1, 1), (0, 5))),
      (1, BUDGET)],
     ids=str,
 )  # fmt: skip

@@ -213,6 +213,7 @@ def test_an_actor_that_asks_another_process_acts_as_by_itself():
     trainer.close()
 
 
+@pytest.mark.slow  # below it resumes, and other agents are in step
 def test_one_actor_of_r2d2_in_step_is_a_run_of_one_machine(make_here):
     check_same_run_of_r2d2(make_here(actors=1, synchronous=True, changes=RECURRENT))
 
@@ -292,7 +293,7 @@ def test_an_actor_that_is_ahead_does_not_repeat_itself():
     trainer.close()
 
 
-@pytest.mark.parametrize("synchronous", [False, True])
+@pytest.mark.parametrize("synchronous", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_every_step_counts_once_whoever_dies(make_here, synchronous):
     chance, killed, said = random.Random(7), [], []
 

@@ -312,7 +312,7 @@ def test_statistics_are_forgotten_and_nothing_else(masked):
 
 @MASKED
 @pytest.mark.parametrize(
-    "agent", ["save", "puct", pytest.param("q-learning", marks=pytest.mark.slow)]
+    "agent", ["save", *(pytest.param(x, marks=pytest.mark.slow) for x in ("puct", "q-learning"))]
 )
 def test_masked_actions_are_neither_executed_nor_stored(masked, agent):
     env = maze(3, ends=0.2, kind=MaskedMaze)

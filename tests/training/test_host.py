@@ -144,14 +144,16 @@ def states_of(simulator, observations):
 WALKS = {
     # agent, ε, simulator
     "save": ("save", 1.0, {"masked": True}),
-    "save-puct": ("save-puct", 0.0, {"masked": True}),
     "puct": ("puct", 0.0, {"masked": True}),
     "q-learning": ("q-learning", 0.5, {}),
     # Trees know the best actions alone; in the second there are fewer than they could know.
     "listed": ("save", 0.3, {"masked": True, "actions": 100}),
     "few": ("save", 0.3, {"masked": True, "actions": 100, "allowed": 0.05}),
 }
-LONG_WALKS = {"greedy": ("save", 0.0, {})}  # `save-puct` is greedy, `q-learning` has no masks
+LONG_WALKS = {
+    "greedy": ("save", 0.0, {}),
+    "save-puct": ("save-puct", 0.0, {"masked": True}),
+}
 
 
 @pytest.fixture(
@@ -346,7 +348,7 @@ def test_epsilon_is_that_of_the_moment_of_training_and_of_the_episode(walk):
 
 
 # Those of others that learn by the same equations: `save` and `q-learning`.
-LONG_UPDATES = ("save-puct", "save-no-amortization")
+LONG_UPDATES = ("save-puct", "save-no-amortization", "save-no-q-learning")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_seed_that_rests_stays_as_it_is_and_the_others_go_on_without_it(undist
         assert_identical(asleep, [later[-1]] * 3)
 
 
-@pytest.mark.parametrize("agent", ["save", "puct"])
+@pytest.mark.parametrize("agent", ["save", pytest.param("puct", marks=pytest.mark.slow)])
 def test_a_seed_that_has_rested_goes_on_with_its_episodes(agent):
     """Its lanes stand where they stood, and what they do next belongs to the same episodes."""
     with closing(make(agent, env={"ends": 0.0, "limit": 5}, replay=400)) as made:
@@ -208,6 +208,7 @@ def test_simulators_that_fail_in_searches_cost_nothing_of_other_seeds(undisturbe
         assert not np.any((at == action) & (seen == failing[0].features[state]).all(-1))
 
 
+@pytest.mark.slow  # tests of search and of faults state it, too
 def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undisturbed):
     """The middle one of three; it has lanes of two seeds, in both groups."""
     steps, spied, asked = [], Collector.step, NetworkEvaluator.ask

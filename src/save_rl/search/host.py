@@ -128,7 +128,7 @@ def _make_node(trees, lane, node, prior, choice, valid, more, terminal):
 @njit
 def plant(trees, lane, prior, choice, valid, more):
     """Initialise a lane's tree: a root with this prior `[W]`."""
-    _make_node(trees, lane, 0, prior, choice, valid, more, False)
+    _make_node(trees, lane, np.int64(0), prior, choice, valid, more, np.bool_(False))
     trees.parent[lane, 0] = -1
 
 
@@ -159,9 +159,9 @@ def choose(trees, lane, node, simulation, rule, space, c, seed):
     row, ranked = trees.prior[lane, node], trees.ranked[lane, node]
     if first < last:
         slot = ranked[first]
-        best = _score(rule, space, row[slot], 0.0, 0, spread, c)
+        best = _score_untried(rule, space, row[slot], spread, c)
     if first + 1 < last:
-        runner_up = _score(rule, space, row[ranked[first + 1]], 0.0, 0, spread, c)
+        runner_up = _score_untried(rule, space, row[ranked[first + 1]], spread, c)
     child = trees.first_child[lane, node]
     while child != 0:
         score = _score_child(trees, lane, child, rule, space, spread, c)
@@ -174,6 +174,11 @@ def choose(trees, lane, node, simulation, rule, space, c, seed):
     if runner_up >= best - TIE_TOLERANCE:
         return _break_tie(trees, lane, node, simulation, rule, space, c, seed, spread, best)
     return slot, chosen_child
+
+
+@njit
+def _score_untried(rule, space, prior, spread, c):
+    return _score(rule, space, np.float64(prior), 0.0, np.int32(0), spread, c)
 
 
 @njit
@@ -211,7 +216,7 @@ def _break_tie(trees, lane, node, simulation, rule, space, c, seed, spread, best
         if row[w] == -np.inf:
             continue
         lowest = min(lowest, row[w])
-        if _score(rule, space, row[w], 0.0, 0, spread, c) >= best - TIE_TOLERANCE:
+        if _score_untried(rule, space, row[w], spread, c) >= best - TIE_TOLERANCE:
             tied += 1
             priority = _priority(seed, simulation, node, _action_of(trees, lane, node, w))
             if priority > highest_untried:
@@ -222,8 +227,8 @@ def _break_tie(trees, lane, node, simulation, rule, space, c, seed, spread, best
     if (
         more > 0
         and untried >= 0
-        and _score(rule, space, lowest, 0.0, 0, spread, c) >= best - TIE_TOLERANCE
-        and _priority(seed, simulation, node, _NOBODY) % (tied + more) >= tied
+        and _score_untried(rule, space, lowest, spread, c) >= best - TIE_TOLERANCE
+        and _priority(seed, simulation, node, np.int64(_NOBODY)) % (tied + more) >= tied
     ):
         return untried, 0
     return slot, chosen_child
@@ -236,7 +241,7 @@ def select(trees, lane, simulation, rule, space, c, seed):
     Returns `(node, slot)`: the node to expand and the slot to try there, or the terminal node and
     -1, which needs no simulator step.
     """
-    node = 0
+    node = np.int64(0)
     while True:
         slot, child = choose(trees, lane, node, simulation, rule, space, c, seed)
         if child == 0:

@@ -19,19 +19,19 @@ def polygon(width, height, kind, x, y, angle):
     """Return corners `[3 or 4, 2]`, counter-clockwise; a ramp of negative width is mirrored."""
     corners = np.empty((3 if kind == RAMP else 4, 2))
     half_x, half_y = width / 2, height / 2
-    corners[0] = -half_x, -half_y
-    corners[1] = half_x, -half_y
+    corners[0, 0], corners[0, 1] = -half_x, -half_y
+    corners[1, 0], corners[1, 1] = half_x, -half_y
     if kind == RAMP:
-        corners[2] = -half_x, half_y
+        corners[2, 0], corners[2, 1] = -half_x, half_y
         if half_x < 0:
             corners[0, 0], corners[1, 0] = half_x, -half_x
     else:
-        corners[2] = half_x, half_y
-        corners[3] = -half_x, half_y
+        corners[2, 0], corners[2, 1] = half_x, half_y
+        corners[3, 0], corners[3, 1] = -half_x, half_y
     cos, sin = math.cos(angle), math.sin(angle)
     for i in range(len(corners)):
-        a, b = corners[i]
-        corners[i] = x + cos * a - sin * b, y + sin * a + cos * b
+        a, b = corners[i, 0], corners[i, 1]
+        corners[i, 0], corners[i, 1] = x + cos * a - sin * b, y + sin * a + cos * b
     return corners
 
 
