@@ -27,6 +27,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=-1)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--network", default="auto")
+    parser.add_argument("--mixed-precision", action="store_true")
     parser.add_argument("--label", default="")
     given = parser.parse_args()
     print(json.dumps({"label": given.label, **measure(given)}), flush=True)
@@ -42,8 +44,9 @@ def measure(given: argparse.Namespace) -> dict[str, object]:
     device = select_device(given.device)
     seeds = tuple(range(given.seeds))
     settings = TrainSettings(
-        env=given.env, agent=given.agent, seeds=seeds, lanes=given.lanes, chunk=1
-    )
+        env=given.env, agent=given.agent, seeds=seeds, lanes=given.lanes, chunk=1,
+        network=given.network, mixed_precision=given.mixed_precision,
+    )  # fmt: skip
     settings.check()
     with (
         jax.default_device(device),
@@ -80,6 +83,8 @@ def measure(given: argparse.Namespace) -> dict[str, object]:
         "agent": given.agent,
         "seeds": given.seeds,
         "lanes": given.lanes,
+        "network": given.network,
+        "mixed_precision": given.mixed_precision,
         "device": device.device_kind,
         "env_steps_per_second": rate("env_steps"),
         "updates_per_second": rate("updates"),

@@ -35,6 +35,7 @@ if multiprocessing.parent_process() is None:  # workers of --make-data only simu
 
     from save_rl.networks.graph import GRU, STEPS, GraphNetwork
     from save_rl.networks.mlp import MLP
+    from save_rl.training.devices import compiler_options, host_options
 
 TASKS = ("covering", "covering-hard", "connecting")
 # Shares of the transitions. "deep" records a random action like "random", but where that ends the
@@ -54,7 +55,7 @@ IS_AVAILABLE = NODE_FEATURES.index("is_available")
 
 @dataclass(frozen=True)
 class Variant:
-    """A form of the graph network; the defaults are GraphNetwork.
+    """A form of the graph network; the defaults are the plain GraphNetwork.
 
     norm: layer normalisation after every encoder and core MLP: "none", "fixed" (no scale) or
     "learned" (scale and offset). mean: aggregate by means, not sums. residual: add the encoding to
@@ -390,7 +391,7 @@ def taken(params, variant, batch):
 def check_initial():
     """Assert that the default variant begins with the parameters of GraphNetwork."""
     key, size = jax.random.key(3), (5, 12, AVAILABLE, ACTIONS_PER_EDGE)
-    network = jax.jit(lambda: GraphNetwork(*size, key))()
+    network = jax.jit(lambda: GraphNetwork(*size, key, norm=False, mean=False))()
     made = jax.jit(lambda: initial(Variant(), size[0], key))()
     assert made.keys() == set(MODULES)
     for name, module in made.items():
@@ -404,7 +405,9 @@ def check_plain(mixed=False, tolerance=1e-4):
     features, size, padded, variant = 5, 9, 12, Variant(mixed=mixed)
     rng, key = np.random.default_rng(3), jax.random.key(0)
     network = jax.eval_shape(
-        lambda: GraphNetwork(features, padded, AVAILABLE, ACTIONS_PER_EDGE, key, mixed=mixed)
+        lambda: GraphNetwork(
+            features, padded, AVAILABLE, ACTIONS_PER_EDGE, key, mixed=mixed, norm=False, mean=False
+        )
     )
 
     def fill(x):  # no zeros, unlike fresh biases
@@ -513,10 +516,11 @@ class Programs:
             nodes, count = held_out["nodes"][:PROBED], held_out["count"][:PROBED]
             return jax.vmap(lambda p: probed(p, nodes=nodes, count=count))(params)
 
+        options = host_options(compiler_options(jax.devices()[0])) or None  # compiles faster
         self._begin = jax.jit(jax.vmap(begin)).lower(self.seeds).compile()
         state = jax.eval_shape(jax.vmap(begin), self.seeds)
         arguments = (state, self.seeds, self.rates, np.int32(0), train, held_out)
-        self._chunk = jax.jit(chunk, donate_argnums=0).lower(*arguments).compile()
+        self._chunk = jax.jit(chunk, donate_argnums=0).lower(*arguments).compile(options)
         self._look = jax.jit(look).lower(state[0], held_out).compile()
         self.compile_seconds = time.perf_counter() - began
 

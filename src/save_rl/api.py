@@ -75,6 +75,7 @@ def train(
     workers: int = -1,
     step_timeout: float = 0.0,
     checkpoint_seconds: float = 60.0,
+    light_checkpoints: bool = False,
     progress: bool = True,
     cluster: str | None = None,
     cluster_settings: ClusterSettings | None = None,
@@ -85,7 +86,8 @@ def train(
     env: a name of `save-rl envs`, `gym/ID`, `package.module:factory`, or such a factory itself.
     Several seeds, `seed=(0, 1, 2)`, train in parallel in one compiled program.
     cluster: the address of a Ray cluster to train on, or `"auto"`; see `cluster_settings`. This
-    process then uses JAX on the CPU only, and leaves GPUs to the learner.
+    process then uses JAX on the CPU only, and leaves GPUs to the learner. light_checkpoints: leave
+    the replay out of checkpoints; a run that is resumed from one fills it anew.
     """
     seeds = tuple(seed) if isinstance(seed, tuple | list | range) else (seed,)
     known = [one.name for one in fields(TrainSettings)]
@@ -104,5 +106,6 @@ def train(
         workers=workers,
         step_timeout=step_timeout,
         checkpoint_seconds=checkpoint_seconds,
+        light_checkpoints=light_checkpoints,
         progress=progress,
     )

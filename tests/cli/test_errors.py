@@ -476,7 +476,8 @@ def contents(folder):
 
 BEFORE_ANY_WORK = {
     "train --network cnn": (
-        "--network: 'cnn' is not possible; it must be 'auto', 'mlp', 'graph' or 'table'."
+        "--network: 'cnn' is not possible; it must be 'auto', 'mlp', 'graph', 'graph-sum', "
+        "'graph-plain' or 'table'."
     ),
     "train --network table": (
         "--network: 'table' needs an environment with num_states and integer observations."

@@ -57,12 +57,17 @@ def gru(unit, x, h):
     return (1 - z) * h + z * c
 
 
-def total(vectors, size):
-    """Their sum; zero where there are none."""
+def normal(weights, x):
+    """Layer normalisation, if the network normalises."""
+    return (x - x.mean()) / np.sqrt(x.var() + 1e-5) if weights.norm else x
+
+
+def pooled(weights, vectors, size):
+    """Their mean, or their sum if the network adds up; zero where there are none."""
     result = np.zeros(size)
     for vector in vectors:
         result = result + vector
-    return result
+    return result / max(len(vectors), 1) if weights.mean else result
 
 
 def run(weights, objects):
@@ -71,10 +76,13 @@ def run(weights, objects):
     edges = [(s, r) for s in nodes for r in nodes if s != r]
     nothing = np.zeros(1)
 
+    def core(module, *parts):
+        return normal(weights, hidden(module, *parts))
+
     # e = E(o); o_0 = o'_0 = e.
-    node = {i: hidden(weights.node_encoder, objects[i]) for i in nodes}
-    edge = {e: hidden(weights.edge_encoder, nothing) for e in edges}
-    graph = hidden(weights.graph_encoder, nothing)
+    node = {i: core(weights.node_encoder, objects[i]) for i in nodes}
+    edge = {e: core(weights.edge_encoder, nothing) for e in edges}
+    graph = core(weights.graph_encoder, nothing)
     node_core, edge_core, graph_core = dict(node), dict(edge), graph
     node_state, edge_state, graph_state = dict(node), dict(edge), graph
     size = len(graph)
@@ -86,15 +94,16 @@ def run(weights, objects):
         graph_in = np.concatenate([graph, graph_core, graph_state])
         # o_n = G([o, o_(n-1), o'_(n-1)])
         edge_core = {
-            (s, r): hidden(weights.edge_update, edge_in[s, r], node_in[s], node_in[r], graph_in)
+            (s, r): core(weights.edge_update, edge_in[s, r], node_in[s], node_in[r], graph_in)
             for s, r in edges
         }
-        incoming = {i: total([edge_core[s, r] for s, r in edges if r == i], size) for i in nodes}
-        node_core = {
-            i: hidden(weights.node_update, node_in[i], incoming[i], graph_in) for i in nodes
+        incoming = {
+            i: pooled(weights, [edge_core[s, r] for s, r in edges if r == i], size) for i in nodes
         }
-        all_edges, all_nodes = total(edge_core.values(), size), total(node_core.values(), size)
-        graph_core = hidden(weights.graph_update, graph_in, all_edges, all_nodes)
+        node_core = {i: core(weights.node_update, node_in[i], incoming[i], graph_in) for i in nodes}
+        all_edges = pooled(weights, edge_core.values(), size)
+        all_nodes = pooled(weights, node_core.values(), size)
+        graph_core = core(weights.graph_update, graph_in, all_edges, all_nodes)
         # o'_n = R(o_n), with the last memory as hidden state.
         node_state = {i: gru(weights.node_memory, node_core[i], node_state[i]) for i in nodes}
         edge_state = {e: gru(weights.edge_memory, edge_core[e], edge_state[e]) for e in edges}

@@ -24,15 +24,18 @@ FEATURES = 5
 BATCH = 3
 TOLERANCE = 1e-4  # of the largest number
 
-# (max_nodes, senders, per_edge, value_head)
+NORMAL, SUMS, PLAIN = (True, True), (True, False), (False, False)  # norm, mean
+# (max_nodes, senders, per_edge, value_head, form)
 sizes = pytest.mark.parametrize(
-    ("max_nodes", "senders", "per_edge", "value_head"),
+    ("max_nodes", "senders", "per_edge", "value_head", "form"),
     [
-        (2, 2, 3, False),
-        (5, 1, 1, True),
-        (9, 4, 3, True),
-        pytest.param(7, 7, 2, True, marks=pytest.mark.slow),
-        pytest.param(9, 9, 2, False, marks=pytest.mark.slow),
+        (2, 2, 3, False, NORMAL),
+        (5, 1, 1, True, PLAIN),
+        (9, 4, 3, True, NORMAL),
+        (7, 3, 2, False, SUMS),
+        pytest.param(9, 4, 3, True, PLAIN, marks=pytest.mark.slow),
+        pytest.param(7, 7, 2, True, NORMAL, marks=pytest.mark.slow),
+        pytest.param(9, 9, 2, False, PLAIN, marks=pytest.mark.slow),
     ],
 )
 
@@ -48,13 +51,11 @@ def call(network, observation):
 
 
 @cache
-def make_network(max_nodes, senders, per_edge=2, value_head=False):
+def make_network(max_nodes, senders, per_edge=2, value_head=False, form=NORMAL):
     """A network that tells edges apart, and none of whose arrays is zero; fresh biases are."""
-    return filled(
-        eqx.filter_eval_shape(
-            GraphNetwork, FEATURES, max_nodes, senders, per_edge, jax.random.key(0), value_head
-        )
-    )
+    sizes = (FEATURES, max_nodes, senders, per_edge)
+    options = (jax.random.key(0), value_head, False, *form)
+    return filled(eqx.filter_eval_shape(GraphNetwork, *sizes, *options))
 
 
 def filled(shapes):
@@ -119,9 +120,9 @@ seeds = st.integers(0, 2**32 - 1)
 @settings(max_examples=10)
 @given(data=st.data(), seed=seeds)
 def test_it_is_the_network_of_the_specification(
-    max_nodes, senders, per_edge, value_head, data, seed
+    max_nodes, senders, per_edge, value_head, form, data, seed
 ):
-    network = make_network(max_nodes, senders, per_edge, value_head)
+    network = make_network(max_nodes, senders, per_edge, value_head, form)
     used = data.draw(used_nodes(max_nodes))
     observation = make_observation(np.random.default_rng(seed), used)
     head, value = call(network, observation)
@@ -391,6 +392,16 @@ def test_auto_takes_the_network_that_fits():
     assert network.value is None
     assert made("auto", graph_shown(), env, value_head=True).value is not None
     assert isinstance(made("auto", np.zeros((3, 4)), env), MLPNetwork)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("auto", NORMAL), ("graph", NORMAL), ("graph-sum", SUMS), ("graph-plain", PLAIN)],
+)
+def test_the_forms_of_the_graph_network_have_names(name, form):
+    env = SimpleNamespace(num_actions=3 * 5 * 2, actions_per_edge=2)
+    network = made(name, graph_shown(), env)
+    assert (network.norm, network.mean) == form
 
 
 def test_shapes_are_enough_and_an_edge_is_an_action_by_default():

@@ -162,7 +162,7 @@ def test_a_second_ctrl_c_ends_the_learner_and_its_cluster_at_once(tmp_path, monk
     asked, ended = [], []
     job = learner.make_job(
         settings(episodes=9), ClusterSettings(), tmp_path, resume=True, device="cpu", workers=0,
-        checkpoint_seconds=0, started=77,
+        checkpoint_seconds=0, light_checkpoints=False, started=77,
     )  # fmt: skip
 
     def ask(found, heard):

@@ -65,6 +65,9 @@ class Train:
     checkpoint_seconds: float = 60.0
     """Seconds between checkpoints, or more: checkpointing takes at most 10 % of the run time; 0 for
     one after every chunk."""
+    light_checkpoints: bool = False
+    """Leave the replay out of checkpoints: small enough to send, but a resumed run fills a new one
+    first, so it is not the same bit for bit."""
     cluster: str | None = None
     """Train on a Ray cluster: its address, as ray start prints it; or auto, for the cluster that
     this machine is part of, or else a new one on this machine."""
@@ -79,6 +82,7 @@ class Train:
         options: dict[str, Any] = {
             "resume": self.resume, "device": self.device, "workers": self.workers,
             "step_timeout": self.step_timeout, "checkpoint_seconds": self.checkpoint_seconds,
+            "light_checkpoints": self.light_checkpoints,
         }  # fmt: skip
         metrics = run_training(
             settings, out, self.cluster, self.cluster_settings, **options

@@ -13,7 +13,9 @@ from save_rl.networks.mlp import MLPNetwork
 from save_rl.networks.table import TableNetwork
 from save_rl.types import Simulator
 
-NETWORKS = ("mlp", "graph", "table")
+NETWORKS = ("mlp", "graph", "graph-sum", "graph-plain", "table")
+# Whether a graph network normalises, and whether it averages.
+_FORMS = {"graph": (True, True), "graph-sum": (True, False), "graph-plain": (False, False)}
 _GRAPH = {"nodes", "node_mask"}
 
 
@@ -31,8 +33,8 @@ def network_maker(
     graphs = is_graph(observation)
     if name == "auto":
         name = "graph" if graphs else "mlp"
-    if name == "graph":
-        return _graph_maker(observation if graphs else None, env, value_head, mixed)
+    if name in _FORMS:
+        return _graph_maker(name, observation if graphs else None, env, value_head, mixed)
     require(not mixed, "--mixed-precision", "true", "false without a graph network")
     if not hasattr(observation, "shape"):
         hint = " 'graph' fits it." if graphs else ""
@@ -57,11 +59,11 @@ def is_graph(observation: Any) -> bool:
 
 
 def _graph_maker(
-    observation: dict[str, Any] | None, env: Simulator, value_head: bool, mixed: bool
+    name: str, observation: dict[str, Any] | None, env: Simulator, value_head: bool, mixed: bool
 ) -> Callable[[Any], Any]:
     if observation is None:
         raise InputError(
-            "--network: 'graph' needs observations that are dictionaries of 'nodes' and "
+            f"--network: '{name}' needs observations that are dictionaries of 'nodes' and "
             "'node_mask'; 'mlp' takes any array."
         )
     nodes, features = observation["nodes"].shape
@@ -69,10 +71,12 @@ def _graph_maker(
     senders, rest = divmod(env.num_actions, max((nodes - 1) * per_edge, 1))
     if rest or nodes < 2 or not 1 <= senders <= nodes:
         raise InputError(
-            f"--network: 'graph' needs actions that are edges of {nodes} nodes times "
+            f"--network: '{name}' needs actions that are edges of {nodes} nodes times "
             f"actions_per_edge ({per_edge}), sender by sender; {env.num_actions} actions are not."
         )
-    return lambda key: GraphNetwork(features, nodes, senders, per_edge, key, value_head, mixed)
+    return lambda key: GraphNetwork(
+        features, nodes, senders, per_edge, key, value_head, mixed, *_FORMS[name]
+    )
 
 
 def trim(*observations: Any, gpu: bool = False) -> list[Any]:

@@ -54,7 +54,8 @@ class TrainSettings:
     """Options of the environment."""
     network: str = "auto"
     """`mlp`, `graph`, or `table` if observations are state numbers; `auto` is the graph network if
-    observations are graphs, else the MLP."""
+    observations are graphs, else the MLP. `graph-sum` adds up where `graph` averages, and
+    `graph-plain` doesn't normalise either."""
     mixed_precision: bool = False
     """Keep the edges of a graph network in bfloat16."""
     lanes: int = 64  # paper A, actors

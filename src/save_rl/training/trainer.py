@@ -29,6 +29,9 @@ class Trainer(Protocol):
     curriculum: str
     """The kind of curriculum: 'none', 'linear' or 'adaptive'."""
 
+    refills_replay: bool
+    """True if it can go on with an empty replay, from a light checkpoint."""
+
     test_batch: int | None
     """Most episodes for one call of `play`; None for any number."""
 

@@ -197,6 +197,21 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_nothing_had_happened(trained, che
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
+def test_a_run_goes_on_with_an_empty_replay(checkpoints):
+    second = trainer()
+    found = checkpoint.load_newest(checkpoints, second.template(), pytest.fail)
+    assert found is not None
+    empty = second.snapshot(second.begin()).replay
+    state = second.restore(found.state._replace(replay=empty))
+    before = state.updates.copy()
+    jax.tree.map(np.testing.assert_array_equal, state.learner, found.state.state.learner)
+    assert second.learner.replay.inserted == 0
+    state = advance(second, state, 4, first=6)
+    assert second.learner.replay.inserted > 6
+    assert state.updates > before
+    assert np.isfinite(state.stats.loss_q).all()
+
+
 def test_neither_timing_nor_workers_change_anything(checkpoints, trained, monkeypatch):
     """Whether updates or lanes take longer."""
     rng = np.random.default_rng(0)

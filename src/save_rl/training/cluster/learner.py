@@ -52,6 +52,7 @@ class Job(NamedTuple):
     device: str
     workers: int
     checkpoint_seconds: float
+    light_checkpoints: bool
     started: int  # process of a cluster that was started for this run alone; 0 if it was not
 
 
@@ -143,7 +144,7 @@ class Learner:
             loop.train(
                 self._settings, self._out, resume=job.resume or self._again, device=job.device,
                 workers=max(job.workers, 0), checkpoint_seconds=job.checkpoint_seconds,
-                overseer=overseer,
+                light_checkpoints=job.light_checkpoints, overseer=overseer,
             )  # fmt: skip
         except Interrupted as stop:
             return Outcome("stopped", str(stop), stop.code)
@@ -289,10 +290,10 @@ def check_stores(needed: tuple[int, int], nodes: list[dict[str, Any]], learner: 
 
 def make_job(
     settings: TrainSettings, cluster: ClusterSettings, out: Path, *, resume: bool, device: str,
-    workers: int, checkpoint_seconds: float, started: int,
+    workers: int, checkpoint_seconds: float, light_checkpoints: bool, started: int,
 ) -> Job:  # fmt: skip
     """Return a run in plain values."""
     return Job(
         asdict(settings), asdict(cluster), str(out.resolve()), resume, device, workers,
-        checkpoint_seconds, started,
+        checkpoint_seconds, light_checkpoints, started,
     )  # fmt: skip

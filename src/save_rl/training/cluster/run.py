@@ -56,6 +56,7 @@ def train_on_cluster(
     workers: int = -1,
     step_timeout: float = 0.0,
     checkpoint_seconds: float = 60.0,
+    light_checkpoints: bool = False,
     progress: bool = True,
 ) -> loop.TrainResult:
     """Train on the Ray cluster at `address`, with the run directory `out`.
@@ -87,7 +88,8 @@ def train_on_cluster(
             chosen, graphics = _device(device, cluster)
             job = learner.make_job(
                 settings, cluster, out, resume=resume, device=chosen, workers=workers,
-                checkpoint_seconds=checkpoint_seconds, started=mine[0] if mine else 0,
+                checkpoint_seconds=checkpoint_seconds, light_checkpoints=light_checkpoints,
+                started=mine[0] if mine else 0,
             )  # fmt: skip
             found = _start(job, variables, graphics)
         elif not resume:

@@ -38,6 +38,7 @@ class ClusterTrainer:
     simulators, sources, places: see `HostTrainer`. warn: shows what happens to actors.
     """
 
+    refills_replay = True
     test_batch: int | None = None  # test lanes take episodes until all are played
 
     def __init__(

@@ -65,6 +65,7 @@ class DeviceTrainer:
     """The compiled functions of one set of settings, over all its seeds at once."""
 
     curriculum = "none"  # environments in JAX have no levels
+    refills_replay = False
     test_batch: int | None = 256
 
     def __init__(

@@ -83,6 +83,7 @@ class HostTrainer:
     budgets: of tests. options: compiler options; only GPUs have some.
     """
 
+    refills_replay = True
     test_batch: int | None = None  # test lanes take episodes until all are played
 
     def __init__(

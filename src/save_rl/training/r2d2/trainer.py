@@ -47,6 +47,7 @@ class R2D2Trainer:
     the training lanes. budgets: of tests. options: compiler options; only GPUs have some.
     """
 
+    refills_replay = True
     test_batch: int | None = None  # test lanes take episodes until all are played
 
     def __init__(

@@ -5,8 +5,9 @@ name, synced and renamed; the newest three are kept. If one is broken, a warning
 before it is used.
 
 An array is deflated if that makes it a tenth smaller, else stored; `numpy.load` reads both. Nothing
-is unpickled. Reading takes no more memory than the expected arrays do; one that may have any length
-takes at most `LONGEST_DEFLATED`, or if stored its bytes in the file.
+is unpickled. A light checkpoint leaves the replay out. Reading takes no more memory than the
+expected arrays do; one that may have any length takes at most `LONGEST_DEFLATED`, or if stored its
+bytes in the file.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ from save_rl.errors import InputError
 from save_rl.files import naming
 
 KEEP = 3
-FORMAT = 4
+FORMAT = 5
 """Version of the layout; a checkpoint with another one is not used."""
 LONGEST_DEFLATED = 2**26
 """Bytes; a longer array with one axis is stored, since its reader may allow any length."""
@@ -98,8 +99,14 @@ def _write_arrays(file: Any, arrays: Mapping[str, np.ndarray]) -> None:
                 npy.write_array(member, array, _VERSION, allow_pickle=False)
 
 
+def without_replay(state: Any) -> Any:
+    """Return a state, or its template, as it is in a light checkpoint."""
+    return state._replace(replay=())
+
+
 def save(folder: Path, number: int, state: Any, manifest: dict[str, Any]) -> Path:
-    """Write checkpoint `number`; return its folder. manifest: values for the host to restore."""
+    """Write checkpoint `number`; return its folder. manifest: values for the host to restore; for
+    a state `without_replay`, `light` must be true."""
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -222,6 +229,8 @@ def _load(
             raise ValueError(f"its manifest has no valid {key}")
     if _digest(path / "arrays.npz") != manifest.get("sha256"):
         raise ValueError("its checksum does not match")
+    if manifest.get("light") is True:
+        template = without_replay(template)
     leaves = _read_arrays(path / "arrays.npz", _named_leaves(template))
     return Checkpoint(jax.tree.unflatten(jax.tree.structure(template), leaves), manifest)
 

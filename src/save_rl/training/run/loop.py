@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from save_rl.errors import Interrupted, RunError
+from save_rl.errors import InputError, Interrupted, RunError
 from save_rl.report.plots import curve_figure
 from save_rl.training.counters import Counters
 from save_rl.training.devices import enough_memory, select_device
@@ -60,9 +60,10 @@ class _Run:
 
     def __init__(
         self, settings: TrainSettings, program: Trainer, folder: RunDirectory,
-        warn: Callable[[str], None],
+        warn: Callable[[str], None], light: bool = False,
     ):  # fmt: skip
         self.settings, self.program, self.folder, self._warn = settings, program, folder, warn
+        self._light = light
         self.figures: dict[str, float] = {}  # for TensorBoard, beside the metrics
         self.state: Any = program.begin()
         self.chunks = 0
@@ -86,7 +87,10 @@ class _Run:
         )  # fmt: skip
         self.folder.cut_metrics(found.manifest["metrics_bytes"] if found else None)
         if found:
-            self.state = self.program.restore(found.state)
+            saved = found.state
+            if found.manifest.get("light") is True:
+                saved = saved._replace(replay=self.program.snapshot(self.state).replay)
+            self.state = self.program.restore(saved)
             self.chunks = found.manifest["number"]
             self.before = found.manifest["time_s"]
             self._failed = {int(i): why for i, why in found.manifest["failed"].items()}
@@ -140,8 +144,11 @@ class _Run:
             "metrics_bytes": self.folder.metrics.size(),
             "time_s": self.seconds(),
             "failed": {str(i): why for i, why in self._failed.items()},
+            "light": self._light,
         }
         arrays = self.program.snapshot(self.state)
+        if self._light:
+            arrays = checkpoint.without_replay(arrays)
         checkpoint.save(self.folder.checkpoints, self.chunks, arrays, manifest)
         self.saved_at = time.monotonic()
         self._saving = self.saved_at - began
@@ -320,13 +327,15 @@ def train(
     workers: int = -1,
     step_timeout: float = 0.0,
     checkpoint_seconds: float = 60.0,
+    light_checkpoints: bool = False,
     progress: bool = True,
     label: str | None = None,
     overseer: Overseer | None = None,
 ) -> TrainResult:
     """Train all seeds of `settings`, with the run directory `out`.
 
-    workers, step_timeout: for simulators written in Python, see `make_trainer`.
+    workers, step_timeout: for simulators written in Python, see `make_trainer`. light_checkpoints:
+    leave the replay out of checkpoints; a run that is resumed from one fills it anew.
     """
     settings.check()
     if resume:  # before environments, workers and compilers are started
@@ -343,10 +352,15 @@ def train(
             test_lanes=min(settings.test_episodes, settings.lanes),
         )  # fmt: skip
         stack.callback(program.close)
+        if light_checkpoints and not program.refills_replay:
+            raise InputError(
+                "--light-checkpoints: it is only for simulators written in Python; the replay of "
+                f"'{settings.env}' is part of every checkpoint."
+            )
         open_run = RunDirectory.resume if resume else RunDirectory.create
         folder = open_run(out, settings, str(target), seen.warn)
         stack.callback(folder.close)
-        run = _Run(settings, program, folder, seen.warn)
+        run = _Run(settings, program, folder, seen.warn, light_checkpoints)
         if resume:
             run.restore()
         elif checkpoint_seconds > 0:
