@@ -81,12 +81,12 @@ def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
 def _load_run(
     folder: Path, target: Any, lanes: int, workers: int, step_timeout: float = 0.0,
     plays: Agent | None = None, options: dict[str, Any] | None = None, trust: bool = False,
-    budgets: Sequence[int] = (),
+    budgets: Sequence[int] = (), last: bool = False,
 ) -> tuple[Trainer, Any]:  # fmt: skip
     """Return the program of a run and its parameters by seed: the best ones if they were kept.
 
     plays: the agent to test with them; default the run's own. options: of the environment, if they
-    differ from the run's own. trust: see `evaluate`. budgets: of the tests.
+    differ from the run's own. trust, last: see `evaluate`. budgets: of the tests.
     """
     settings = settings_of_run(folder, "DIR", trust)
     # Tests need no replay, so a run can be tested on a machine without memory for it.
@@ -106,12 +106,12 @@ def _load_run(
     )  # fmt: skip
     try:
         run_id = read_config(folder, "DIR").run_id
-        best = checkpoint.load_newest(
-            folder / BEST, program.params(program.template()), warn, "DIR", run_id=run_id
-        )
-        if best is not None:
-            return program, best.state
         template = program.template()
+        if not last:
+            params = program.params(template)
+            best = checkpoint.load_newest(folder / BEST, params, warn, "DIR", run_id=run_id)
+            if best is not None:
+                return program, best.state
         checkpoints = folder / "checkpoints"
         found = checkpoint.load_newest(checkpoints, template, warn, "DIR", run_id=run_id)
         if found is None:
@@ -175,6 +175,7 @@ def evaluate(
     workers: int = -1,
     step_timeout: float = 0.0,
     level: int | None = None,
+    last: bool = False,
     trust: bool = False,
 ) -> list[TestEpisodes]:
     """Test the run in a folder at every budget and write its `evaluation.csv`.
@@ -184,7 +185,8 @@ def evaluate(
     folder of a run evaluates leaves with the run's Qθ instead of random rollouts.
 
     level: of the test episodes, for a run with a curriculum; default the hardest. env_options: of
-    the environment; for a run, only those that differ from its own. trust: allow a run to import
+    the environment; for a run, only those that differ from its own. last: test the last parameters
+    of a run, even if it has kept its best. trust: allow a run to import
     and run the `package.module:factory` that its folder names; an environment that this process
     has made or trained on needs no permission.
     """
@@ -216,8 +218,9 @@ def evaluate(
             if max(budgets) >= _LARGE_BUDGET:
                 lanes = min(lanes, _LARGE_BUDGET_LANES)
             program, params = _load_run(
-                Path(run), chosen, lanes, workers, step_timeout, plays, options, trust, budgets
-            )
+                Path(run), chosen, lanes, workers, step_timeout, plays, options, trust, budgets,
+                last,
+            )  # fmt: skip
             with closing(program):
                 results = evaluate_program(program, params, budgets, episodes, level)
             seeds = program.settings.seeds

@@ -3,16 +3,25 @@
 import csv
 from types import SimpleNamespace
 
-from save_rl.training.run.run_directory import METRICS, RunDirectory
+from save_rl.training.run.run_directory import METRICS, RunDirectory, read_settings
 
 
-def write_tests(path, returns):
-    """An `evaluation.csv` as `evaluate` writes it; `returns` by budget."""
+def write_tests(path, *returns):
+    """An `evaluation.csv` as `evaluate` writes it; `returns` by budget, of seeds 0, 1, …"""
+    several = len(returns) > 1
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["budget", "episode", "return", "steps"])
-        for budget, values in returns.items():
-            writer.writerows([budget, i, value, 9] for i, value in enumerate(values))
+        writer.writerow(["budget", "episode", "return", "steps", *["seed"] * several])
+        for seed, own in enumerate(returns):
+            for budget, values in own.items():
+                writer.writerows(
+                    [budget, i, value, 9, *[seed] * several] for i, value in enumerate(values)
+                )
+
+
+def seeds_of(folder):
+    """The seeds of the run in a folder."""
+    return read_settings(folder, "DIR").seeds
 
 
 def open_run(folder, chosen, resume):
@@ -23,9 +32,9 @@ def open_run(folder, chosen, resume):
 
 
 def write_line(directory, chosen, **line):
-    """A line of metrics that is empty where nothing is said."""
-    empty = dict.fromkeys(METRICS, "") | {"seed": chosen.seeds[0]}
-    directory.write_metrics([empty | {"env_steps": line["episodes"]} | line])
+    """A line of metrics of every seed that is empty where nothing is said."""
+    empty = dict.fromkeys(METRICS, "") | {"env_steps": line["episodes"]}
+    directory.write_metrics([empty | {"seed": seed} | line for seed in chosen.seeds])
 
 
 def made_up_training(monkeypatch, what, lines):
@@ -35,11 +44,11 @@ def made_up_training(monkeypatch, what, lines):
     """
     asked = SimpleNamespace(trained=[], tested=[], fail_after=None)
 
-    def train(chosen, folder, *, resume, device, workers, label):
+    def train(chosen, folder, *, resume, device, workers, label, light_checkpoints):
         if asked.fail_after is not None and len(asked.trained) == asked.fail_after:
             raise KeyboardInterrupt
         asked.trained.append((*what(chosen), resume))
-        assert (device, workers) == ("cpu", 0)
+        assert (device, workers, light_checkpoints) == ("cpu", 0, False)
         directory = open_run(folder, chosen, resume)
         for line in lines(chosen):
             write_line(directory, chosen, **line)

@@ -30,7 +30,7 @@ def job(parent, task):
     jobs.job(parent, task)
 
 
-def train(chosen, folder, *, resume, device, workers, label):
+def train(chosen, folder, *, resume, device, workers, label, light_checkpoints):
     """Leave a run, and what it saw in `seen.json`; halfway it does what is planned."""
     todo, _, what = json.loads(os.environ.get(PLAN, "{}")).get(folder.name, "").partition(" ")
     if todo == "refuse":
@@ -38,6 +38,7 @@ def train(chosen, folder, *, resume, device, workers, label):
     directory = open_run(folder, chosen, resume)
     seen = {
         "pid": os.getpid(), "resume": resume, "device": device, "workers": workers, "label": label,
+        "light": light_checkpoints,
         "preallocate": os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE"), "jax": "jax" in sys.modules,
     }  # fmt: skip
     write_line(directory, chosen, episodes=chosen.episodes // 2, return_mean=0.5)
@@ -59,6 +60,6 @@ def train(chosen, folder, *, resume, device, workers, label):
     directory.close()
 
 
-def evaluate(folder, budgets, episodes, *, agent, out, device, workers):
-    rewards = np.random.default_rng(len(folder.name)).normal(size=episodes)
+def evaluate(folder, budgets, episodes, *, agent, out, last, device, workers):
+    rewards = np.random.default_rng(len(folder.name)).normal(size=episodes) - last
     write_tests(out, {budget: rewards + budget for budget in budgets})

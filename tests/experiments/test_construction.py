@@ -29,7 +29,7 @@ from save_rl.experiments.experiment import reproduce as reproduce_experiment
 from save_rl.experiments.runs import thin
 from save_rl.players import make_player
 from save_rl.report.results import read_results, values
-from tests.experiments.made_up import files, made_up_training, write_tests
+from tests.experiments.made_up import files, made_up_training, seeds_of, write_tests
 
 # One worker runs them all, so that one reproduction is enough.
 pytestmark = pytest.mark.xdist_group("construction-experiment")
@@ -77,13 +77,16 @@ def test_smaller_scales_are_cut_down_ones(name):
 
 
 def test_training_is_what_the_axes_say():
-    chosen = settings(MAIN["small"], "connecting", "q-learning", 2)
-    assert (chosen.env, chosen.agent, chosen.seeds) == ("connecting", "q-learning", (2,))
+    chosen = settings(MAIN["small"], "connecting", "q-learning")
+    assert (chosen.env, chosen.agent, chosen.seeds) == ("connecting", "q-learning", (0, 1, 2))
+    assert chosen.env_options == {"masked": False}  # as the papers' agents
+    masked = settings(replace(MAIN["small"], masked=True), "connecting", "q-learning")
+    assert masked.env_options == {"masked": True}
     assert (chosen.episodes, chosen.budget, chosen.lanes) == (10_000, 10, 128)
     assert chosen.epsilon.at(1000) == pytest.approx(0.505)  # halfway from 1 to 0.01 in 2000
-    beta_q, beta_a = settings(MAIN["paper"], "covering", "save", 0).betas
+    beta_q, beta_a = settings(MAIN["paper"], "covering", "save").betas
     assert (beta_q.at(25_000), beta_a.at(25_000)) == (pytest.approx(0.55), pytest.approx(2.25))
-    _, sooner = settings(replace(MAIN["small"], beta_episodes=5e3), "covering", "save", 0).betas
+    _, sooner = settings(replace(MAIN["small"], beta_episodes=5e3), "covering", "save").betas
     assert (sooner.at(2500), sooner.at(5000)) == (pytest.approx(2.25), pytest.approx(4.5))
 
 
@@ -101,13 +104,14 @@ def test_rows_by_hand():
         {"episodes": 24.0, "return_mean": 1.5},
     ]
     tests = {0: np.array([1.0, 2.0]), 10: np.array([0.0, 3.0, 3.0, 6.0])}
-    rows = run_rows(CONDITIONS, 7, metrics, tests)
+    rows = run_rows(CONDITIONS, 7, metrics, tests, {10: np.array([0.5, 1.5])})
     assert all(list(row) == COLUMNS for row in rows)
     assert all(CONDITIONS.items() <= row.items() for row in rows)
     assert [(r["budget"], r["episodes"], r["metric"], r["value"]) for r in rows] == [
         (7, 8, "train_reward", -0.5),
         (7, 24, "train_reward", 1.5),
         (7, 8, "level_reward", 0.0),
+        (10, 24, "last_test_reward", 1.0),
         (0, 24, "test_reward", 1.5),
         (10, 24, "test_reward", 3.0),
     ]
@@ -120,7 +124,7 @@ def test_rows_over_interactions_by_hand():
         {"episodes": 24.0, "env_steps": 200.0, "simulator_steps": 1900.0, "return_mean": 1.5,
          "epsilon": 0.25},
     ]  # fmt: skip
-    rows = run_rows(CONDITIONS, 7, metrics, {0: np.array([1.0])}, interactions=True)
+    rows = run_rows(CONDITIONS, 7, metrics, {0: np.array([1.0])}, {}, interactions=True)
     assert all(list(row) == [*COLUMNS[:6], "interactions", *COLUMNS[6:]] for row in rows)
     assert [(r["episodes"], r["interactions"], r["metric"], r["value"]) for r in rows] == [
         (8, 560, "train_reward", -0.5),
@@ -232,18 +236,16 @@ def make_up(monkeypatch):
                 "simulator_steps": searched * chosen.budget * episodes,
             }  # fmt: skip
 
-    asked = made_up_training(
-        monkeypatch, lambda chosen: (chosen.env, chosen.agent, chosen.seeds[0]), lines
-    )
+    asked = made_up_training(monkeypatch, lambda chosen: (chosen.env, chosen.agent), lines)
 
-    def evaluate(folder, budgets, episodes, *, agent=None, out=None, device, workers):
-        name, seed = folder.name.rsplit("-", 1)
-        asked.tested.append((folder.parent.name, agent or name, int(seed)))
-        returns = {
-            budget: [reward(agent or name, int(seed), budget)] * episodes for budget in budgets
-        }
-        write_tests(out or folder / "evaluation.csv", returns)
-        return [SimpleNamespace(budget=b, returns=np.array([x])) for b, x in returns.items()]
+    def evaluate(folder, budgets, episodes, *, agent, out, last, device, workers):
+        name = agent or folder.name
+        asked.tested.append((folder.parent.name, name, *["last"] * last))
+        returns = [
+            {budget: [reward(name, seed, budget) - last] * episodes for budget in budgets}
+            for seed in seeds_of(folder)
+        ]
+        write_tests(out, *returns)
 
     def draw(axes, out, device):
         asked.drawn.append((axes.tasks, device))
@@ -277,29 +279,26 @@ def reproduce(out, resume=False, **changed):
     return run("construction", "smoke", SMALL | changed, out, resume, "save-rl …", "cpu", 0)
 
 
-RUNS = [
-    (task, agent, seed)
-    for seed in range(3)
-    for task in ("covering", "connecting")
-    for agent in ("save", "q-learning")
-]
+RUNS = [(task, agent) for task in ("covering", "connecting") for agent in ("save", "q-learning")]
 
 
 def test_a_reproduction_leaves_everything_a_reader_needs(whole):
     out, claims, made_up = whole.out, whole.claims, whole.asked
     assert [(*asked, False) for asked in RUNS] == made_up.trained
-    assert made_up.tested == RUNS
+    assert made_up.tested == [(*run, *which) for run in RUNS for which in ((), ("last",))]
     assert {path.name for path in out.iterdir()} == {
         "experiment.json", "results.csv", "figure.png", "curves.png", "gallery.png", "claims.json",
         "provenance.json", "runs",
     }  # fmt: skip
     assert made_up.drawn == [(("covering", "connecting"), "cpu")]
-    for task, agent, seed in RUNS:
-        assert (out / "runs" / task / f"{agent}-{seed}" / "config.json").exists()
+    for task, agent in RUNS:
+        assert (out / "runs" / task / agent / "config.json").exists()
     rows = read_results(out / "results.csv")
     assert list(rows[0]) == COLUMNS
     tested = values(rows, task="connecting", agent="save", budget=3, metric="test_reward")
     assert tested.tolist() == pytest.approx([3.0, 3.1, 3.2])
+    last = values(rows, task="connecting", agent="save", budget=3, metric="last_test_reward")
+    assert last.tolist() == pytest.approx([2.0, 2.1, 2.2])
     # Q-learning trains without search, whatever the budget of the others.
     trained = {r["agent"]: r["budget"] for r in rows if r["metric"] == "train_reward"}
     assert trained == {"save": 3, "q-learning": 0}
@@ -328,30 +327,29 @@ def test_what_is_done_is_not_done_again(monkeypatch, whole, tmp_path):
 
 def test_a_stopped_reproduction_goes_on_where_it_was(made_up, whole, tmp_path):
     out = tmp_path / "out"
-    made_up.fail_after = 5
+    made_up.fail_after = 1
     with pytest.raises(KeyboardInterrupt):
         reproduce(out)
-    assert len({row["seed"] for row in read_results(out / "results.csv")}) == 2  # so far
-    # A run that has begun, and one that somebody tested before it had ended.
-    begun = out / "runs" / "covering" / "q-learning-1"
-    shutil.copytree(whole.out / "runs" / "covering" / "q-learning-1", begun)
-    header, first, *_ = (begun / "metrics.csv").read_text().splitlines(keepends=True)
-    (begun / "metrics.csv").write_text(header + first)
-    write_tests(begun / "evaluation.csv", {0: [9.0] * 4, 3: [9.0] * 4})
+    assert {row["agent"] for row in read_results(out / "results.csv")} == {"save"}  # so far
+    # A run of which two seeds have ended, that somebody tested before the third had.
+    begun = out / "runs" / "covering" / "q-learning"
+    shutil.copytree(whole.out / "runs" / "covering" / "q-learning", begun)
+    *lines, _ = (begun / "metrics.csv").read_text().splitlines(keepends=True)
+    (begun / "metrics.csv").write_text("".join(lines))
+    write_tests(begun / "evaluation.csv", *[{0: [9.0] * 4, 3: [9.0] * 4}] * 3)
     made_up.fail_after = None
     made_up.trained.clear()
     reproduce(out, resume=True)
-    assert made_up.trained == [(*asked, asked == ("covering", "q-learning", 1))
-                               for asked in RUNS[5:]]  # fmt: skip
+    assert made_up.trained == [(*asked, asked == ("covering", "q-learning")) for asked in RUNS[1:]]
     assert files(out)["results.csv"] == files(whole.out)["results.csv"]
 
 
 def test_a_run_whose_tests_are_lost_is_tested_again(made_up, whole, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(whole.out, out)
-    (out / "runs" / "covering" / "save-2" / "evaluation.csv").unlink()
+    (out / "runs" / "covering" / "save" / "evaluation.csv").unlink()
     reproduce(out, resume=True)
-    assert made_up.tested == [("covering", "save", 2)]
+    assert made_up.tested == [("covering", "save")]
     assert files(out)["results.csv"] == files(whole.out)["results.csv"]
 
 
@@ -369,7 +367,7 @@ def test_other_axes_are_not_mixed_in(whole, tmp_path):
 def test_uct_searches_with_the_networks_of_q_learning(made_up, tmp_path):
     out = tmp_path / "out"
     claims = reproduce(out, uct_budget=1000, uct_episodes=2)
-    asked = [(task, "uct", seed) for task, agent, seed in RUNS if agent == "q-learning"]
+    asked = [(task, "uct") for task, agent in RUNS if agent == "q-learning"]
     assert [tested for tested in made_up.tested if tested[1] == "uct"] == asked
     rows = read_results(out / "results.csv")
     uct = [row for row in rows if row["agent"] == "uct"]
@@ -389,7 +387,7 @@ def test_uct_is_left_out_where_nobody_learns_by_q_learning(made_up, tmp_path):
     out = tmp_path / "out"
     changed = {"tasks": ("covering",), "agents": ("save",), "seeds": 1, "test_episodes": 2}
     run("construction", "small", changed, out, False, "", "cpu", 0)
-    assert made_up.tested == [("covering", "save", 0)]
+    assert made_up.tested == [("covering", "save"), ("covering", "save", "last")]
     assert json.loads((out / "experiment.json").read_text())["axes"]["uct_budget"] == 0
 
 
@@ -419,9 +417,10 @@ def players(monkeypatch):
     asked = []
 
     def builder(folder, sim, budget, *, device):
+        assert not sim.masked
         level = sim.curriculum_sample, sim.difficulty
         asked.append((f"{folder.parent.name}/{folder.name}", sim.name, *level, budget, device))
-        return make_player("scripted" if folder.name == "save-0" else "random", sim)
+        return make_player("scripted" if folder.name == "save" else "random", sim)
 
     monkeypatch.setattr("save_rl.evaluation.trained_player", builder)
     monkeypatch.setattr("save_rl.experiments.runs.SCENES", 2)
@@ -434,10 +433,10 @@ def test_pictures_show_what_agents_build(players, tmp_path):
     axes = replace(MAIN["smoke"], tasks=("covering", "silhouette"), agents=agents)
     pictures(axes, tmp_path, "cpu")
     assert players == [  # all but save-puct, which does not search from Q-values
-        ("covering/save-0", "covering", False, 2, 3, "cpu"),
-        ("covering/q-learning-0", "covering", False, 2, 3, "cpu"),
-        ("silhouette/save-0", "silhouette", False, 7, 3, "cpu"),
-        ("silhouette/q-learning-0", "silhouette", False, 7, 3, "cpu"),
+        ("covering/save", "covering", False, 2, 3, "cpu"),
+        ("covering/q-learning", "covering", False, 2, 3, "cpu"),
+        ("silhouette/save", "silhouette", False, 7, 3, "cpu"),
+        ("silhouette/q-learning", "silhouette", False, 7, 3, "cpu"),
     ]
     assert {path.name for path in tmp_path.iterdir()} == {
         "gallery.png", "covering.gif", "silhouette.gif",
@@ -505,7 +504,7 @@ def test_a_smoke_reproduction_trains_and_tests_for_real(name, tmp_path):
     for agent in agents:
         for budget in (0, 3):
             assert len(values(rows, agent=agent, budget=budget, metric="test_reward")) == 1
-        lines = read_tests(out / "runs" / "covering" / f"{agent}-0" / "evaluation.csv", (0, 3), 4)
+        lines = read_tests(out / "runs" / "covering" / agent / "evaluation.csv", (0, 3), 4)
         assert lines is not None
         assert lines[3].mean() == values(rows, agent=agent, budget=3, metric="test_reward")[0]
     assert {row["metric"] for row in rows} >= {"train_reward", "test_reward"}

@@ -165,7 +165,7 @@ def test_a_run_that_is_limited_by_steps_is_over_after_them(tmp_path):
     write_line(directory, limited, episodes=10, env_steps=108)
     directory.close()
     assert jobs_module._reached(cell) == "ending"
-    metrics, tests = read_cell(cell) or ([], None)
+    ((metrics, tests),) = read_cell(cell) or [([], None)]
     assert ([line["env_steps"] for line in metrics], tests) == ([99, 108], {})
     early = cell._replace(settings=replace(limited, steps=1000, episodes=10))
     assert read_cell(early) is not None  # its episodes were over before its steps
@@ -283,10 +283,10 @@ def test_an_experiment_with_two_jobs_leaves_the_same_files(said, plan, tmp_path,
     for out, jobs in ((one, 1), (two, 2)):
         reproduce_construction("smoke", AXES, out, False, "", "cpu", 0, jobs)
     assert {name: files(one)[name] for name in KEPT} == {name: files(two)[name] for name in KEPT}
-    assert len(read_results(two / "results.csv")) == 9
-    assert seen(one / "runs/covering", "save-0")["preallocate"] == "true"
-    assert seen(two / "runs/covering", "save-0")["preallocate"] == "false"
-    assert seen(two / "runs/covering", "save-0")["pid"] != os.getpid()
+    assert len(read_results(two / "results.csv")) == 13
+    assert seen(one / "runs/covering", "save")["preallocate"] == "true"
+    assert seen(two / "runs/covering", "save")["preallocate"] == "false"
+    assert seen(two / "runs/covering", "save")["pid"] != os.getpid()
 
 
 @pytest.mark.slow
@@ -299,7 +299,7 @@ def test_real_runs_are_the_same_with_two_jobs_that_were_stopped(tmp_path):
         sys.executable, "-m", "save_rl", "reproduce", "construction", "--scale", "smoke",
         "--device", "cpu", "--episodes", "200", "--jobs", "2", "--out", str(two), *options,
     ]  # fmt: skip
-    folders = [two / "runs" / "covering" / f"{agent}-0" for agent in axes["agents"]]
+    folders = [two / "runs" / "covering" / agent for agent in axes["agents"]]
 
     def lines(folder):
         metrics = folder / "metrics.csv"

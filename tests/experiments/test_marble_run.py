@@ -15,7 +15,7 @@ from save_rl.experiments.experiment import reproduce as reproduce_experiment
 from save_rl.experiments.marble_run import MARBLE_RUN, SCALES, gallery, run_rows, settings
 from save_rl.players import make_player
 from save_rl.report.results import read_results, select, values
-from tests.experiments.made_up import files, made_up_training, write_tests
+from tests.experiments.made_up import files, made_up_training, seeds_of, write_tests
 
 # One worker runs them all, so that one reproduction is enough.
 pytestmark = pytest.mark.xdist_group("marble-run-experiment")
@@ -43,13 +43,13 @@ def test_every_scale_is_possible(scale):
 
 
 def test_training_is_what_the_axes_say():
-    chosen = settings(SCALES["small"], 0.04, "q-learning", 2)
-    assert (chosen.env, chosen.agent, chosen.seeds) == ("marble-run", "q-learning", (2,))
+    chosen = settings(SCALES["small"], 0.04, "q-learning")
+    assert (chosen.env, chosen.agent, chosen.seeds) == ("marble-run", "q-learning", (0, 1, 2))
     assert chosen.env_options == {"sticky_penalty": 0.04}
     assert (chosen.episodes, chosen.budget, chosen.lanes) == (20_000, 10, 128)
     assert chosen.curriculum == "auto"  # adaptive in marble-run
     assert chosen.betas[1].at(5000) == 0.0  # of Q-learning
-    assert settings(SCALES["small"], 0.0, "save", 0).betas[1].at(5000) == pytest.approx(0.45)
+    assert settings(SCALES["small"], 0.0, "save").betas[1].at(5000) == pytest.approx(0.45)
 
 
 def line(episodes, level, **more):
@@ -109,12 +109,7 @@ SMALL = {"seeds": 3, "levels": LEVELS}
 # Made-up rewards on level 0, which fall by a tenth per level and rise by a hundredth per seed.
 REWARD = {"save": 0.9, "q-learning": 0.7}
 FINAL = {"save": 6, "q-learning": 3}
-RUNS = [
-    (cost, agent, seed)
-    for seed in range(3)
-    for cost in (0.0, 0.04)
-    for agent in ("save", "q-learning")
-]
+RUNS = [(cost, agent) for cost in (0.0, 0.04) for agent in ("save", "q-learning")]
 
 
 def reward(agent, level, seed, budget):
@@ -131,17 +126,19 @@ def make_up(monkeypatch):
 
     asked = made_up_training(
         monkeypatch,
-        lambda chosen: (chosen.env_options["sticky_penalty"], chosen.agent, chosen.seeds[0]),
+        lambda chosen: (chosen.env_options["sticky_penalty"], chosen.agent),
         lines,
     )
     asked.drawn = []
 
     def evaluate_levels(folder, levels, budgets, episodes, *, device, workers):
-        agent, seed = folder.name.rsplit("-", 1)
         for level in levels:
             asked.tested.append((folder.parent.name, folder.name, level))
-            returns = {b: [reward(agent, level, int(seed), b)] * episodes for b in budgets}
-            write_tests(folder / f"evaluation-level-{level}.csv", returns)
+            returns = [
+                {b: [reward(folder.name, level, seed, b)] * episodes for b in budgets}
+                for seed in seeds_of(folder)
+            ]
+            write_tests(folder / f"evaluation-level-{level}.csv", *returns)
 
     def gallery(runs, out, level, budget, device):
         asked.drawn.append(([(cost, folder.name) for cost, folder in runs], level, budget))
@@ -178,15 +175,13 @@ def test_a_reproduction_leaves_everything_a_reader_needs(whole):
     out, claims, made_up = whole.out, whole.claims, whole.asked
     assert made_up.trained == [(*asked, False) for asked in RUNS]
     assert made_up.tested == [
-        (f"cost-{cost:g}", f"{agent}-{seed}", level)
-        for cost, agent, seed in RUNS
-        for level in LEVELS
+        (f"cost-{cost:g}", agent, level) for cost, agent in RUNS for level in LEVELS
     ]
     assert {path.name for path in out.iterdir()} == {
         "experiment.json", "results.csv", "figure.png", "curves.png", "rewards.png",
         "structures.png", "claims.json", "provenance.json", "runs",
     }  # fmt: skip
-    assert made_up.drawn == [([(0.0, "save-0"), (0.04, "save-0")], 6, 3)]
+    assert made_up.drawn == [([(0.0, "save"), (0.04, "save")], 6, 3)]
     rows = read_results(out / "results.csv")
     assert list(rows[0]) == COLUMNS
     tests = select(rows, metric="test_reward", sticky_cost=0.04, level=3)
@@ -219,21 +214,21 @@ def test_what_is_done_is_not_done_again(monkeypatch, whole, tmp_path):
 def test_a_level_whose_tests_are_lost_is_tested_again(made_up, whole, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(whole.out, out)
-    (out / "runs" / "cost-0.04" / "save-2" / "evaluation-level-3.csv").unlink()
+    (out / "runs" / "cost-0.04" / "save" / "evaluation-level-3.csv").unlink()
     reproduce(out, resume=True)
-    assert made_up.tested == [("cost-0.04", "save-2", 3)]
+    assert made_up.tested == [("cost-0.04", "save", 3)]
     assert files(out)["results.csv"] == files(whole.out)["results.csv"]
 
 
 def test_a_stopped_reproduction_goes_on_where_it_was(made_up, whole, tmp_path):
     out = tmp_path / "out"
-    made_up.fail_after = 5
+    made_up.fail_after = 3
     with pytest.raises(KeyboardInterrupt):
         reproduce(out)
     made_up.fail_after = None
     made_up.trained.clear()
     reproduce(out, resume=True)
-    assert made_up.trained == [(*asked, False) for asked in RUNS[5:]]
+    assert made_up.trained == [(*asked, False) for asked in RUNS[3:]]
     assert files(out)["results.csv"] == files(whole.out)["results.csv"]
     with pytest.raises(InputError, match=r"was started with --costs \[0.0, 0.04\], not"):
         reproduce(out, resume=True, costs=(0.0,))
@@ -273,7 +268,7 @@ def test_a_smoke_reproduction_trains_tests_and_builds_for_real(tmp_path):
     for cost in (0.0, 0.04):
         for agent, budgets in {"save": (3,), "q-learning": (0, 3)}.items():
             for level in (0, 6):
-                table = f"runs/cost-{cost:g}/{agent}-0/evaluation-level-{level}.csv"
+                table = f"runs/cost-{cost:g}/{agent}/evaluation-level-{level}.csv"
                 lines = read_tests(out / table, budgets, 4)
                 assert lines is not None
                 asked = {"agent": agent, "sticky_cost": cost, "level": level, "budget": 3}

@@ -108,6 +108,8 @@ class Evaluate:
     of a run: uct, which then evaluates leaves with the run's Q-values."""
     level: int | None = None
     """Level of the test episodes of a run with a curriculum; default the hardest."""
+    last: bool = False
+    """Test the last parameters of a run that keeps its best, as runs with a curriculum do."""
     seed: int = 0
     """Seed of the environment, with --agent."""
     env_options: tuple[str, ...] = ()
@@ -141,6 +143,7 @@ class Evaluate:
             workers=self.workers,
             step_timeout=self.step_timeout,
             level=self.level,
+            last=self.last,
             trust=self.trust,
         )
         title = f"Test reward of {self.run_or_env}, {self.episodes} episodes"

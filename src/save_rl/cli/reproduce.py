@@ -17,6 +17,7 @@ SHARED: dict[str, tuple[Any, Any]] = {
     "device": (str, "auto"),
     "workers": (int, -1),
     "jobs": (int, 1),
+    "light_checkpoints": (bool, False),
 }
 """Types and defaults of the options that override no axis; `out` is runs/EXPERIMENT."""
 

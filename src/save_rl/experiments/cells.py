@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,14 +12,15 @@ Metrics = list[dict[str, float]]
 """The lines of a `metrics.csv`."""
 Tests = dict[int, np.ndarray]
 """Returns of test episodes by budget."""
-Found = tuple[Metrics, dict[str, Tests]]
-"""The results of a cell: its metrics, and its tests by the names of their tables."""
+Found = list[tuple[Metrics, dict[str, Tests]]]
+"""The results of a cell by seed: its metrics, and its tests by the names of their tables."""
 
 
 class Table(NamedTuple):
     """A file of test results in a run's folder: `episodes` test episodes at each budget.
 
     agent: that searches with the run's network, if not the run's own. level: default the hardest.
+    last: test the last parameters instead of the best.
     """
 
     name: str
@@ -26,10 +28,11 @@ class Table(NamedTuple):
     episodes: int
     agent: str | None = None
     level: int | None = None
+    last: bool = False
 
 
 class Cell(NamedTuple):
-    """A training run of an experiment, and its tests.
+    """A training run of an experiment, with one or several seeds, and its tests.
 
     name: for display. settings: `TrainSettings`. tables: those with levels differ only in level.
     """
@@ -40,14 +43,18 @@ class Cell(NamedTuple):
     tables: tuple[Table, ...]
 
 
-def read_tests(path: Path, budgets: Sequence[int], episodes: int) -> Tests | None:
-    """Read returns by budget from an `evaluation.csv`; None unless it has exactly these."""
+def read_tests(path: Path, budgets: Sequence[int], episodes: int, seed: int = 0) -> Tests | None:
+    """Read returns by budget from an `evaluation.csv`; None unless it has exactly these.
+
+    seed: of a run with several.
+    """
     if not path.exists():
         return None
     found: dict[int, list[float]] = {}
     with path.open(newline="") as file:
         for line in csv.DictReader(file):
-            found.setdefault(int(line["budget"]), []).append(float(line["return"]))
+            if int(line.get("seed", seed)) == seed:
+                found.setdefault(int(line["budget"]), []).append(float(line["return"]))
     counts = {budget: len(returns) for budget, returns in found.items()}
     if counts != dict.fromkeys(budgets, episodes):
         return None
@@ -58,8 +65,18 @@ def read_cell(cell: Cell) -> Found | None:
     """Return the results of a cell; None unless it is trained and tested."""
     metrics = _trained(cell)
     tests = {table.name: _read_table(cell, table) for table in cell.tables}
-    found = {name: returns for name, returns in tests.items() if returns is not None}
-    return (metrics, found) if metrics and len(found) == len(tests) else None
+    found = {name: by_seed for name, by_seed in tests.items() if by_seed is not None}
+    if not metrics or len(found) < len(tests):
+        return None
+    return [
+        (own, {name: by_seed[i] for name, by_seed in found.items()})
+        for i, own in enumerate(metrics)
+    ]
+
+
+def of_seed(cell: Cell, seed: int) -> Cell:
+    """Return a cell with one of its seeds alone."""
+    return cell._replace(settings=replace(cell.settings, seeds=(seed,)))
 
 
 def is_over(settings: Any, line: Mapping[str, float]) -> bool:
@@ -69,21 +86,31 @@ def is_over(settings: Any, line: Mapping[str, float]) -> bool:
     return line["episodes"] >= settings.episodes
 
 
-def _trained(cell: Cell) -> Metrics:
-    """Return the metrics of a finished run; empty if it is unfinished."""
+def _trained(cell: Cell) -> list[Metrics]:
+    """Return the metrics of a finished run by seed; none if it is unfinished."""
     from save_rl.training.run.run_directory import RunDirectory
 
     if not all((cell.folder / name).exists() for name in ("config.json", "metrics.csv")):
         return []
-    metrics = RunDirectory(cell.folder).read_metrics()
-    return metrics if metrics and is_over(cell.settings, metrics[-1]) else []
+    lines = RunDirectory(cell.folder).read_metrics()
+    metrics = [[line for line in lines if line["seed"] == seed] for seed in cell.settings.seeds]
+    over = all(own and is_over(cell.settings, own[-1]) for own in metrics)
+    return metrics if over else []
 
 
-def _read_table(cell: Cell, table: Table) -> Tests | None:
-    return read_tests(cell.folder / table.name, table.budgets, table.episodes)
+def _read_table(cell: Cell, table: Table) -> list[Tests] | None:
+    """Return the tests of a table by seed; None unless all are there."""
+    found = [
+        read_tests(cell.folder / table.name, table.budgets, table.episodes, seed)
+        for seed in cell.settings.seeds
+    ]
+    whole = [tests for tests in found if tests is not None]
+    return whole if len(whole) == len(found) else None
 
 
-def train_and_test(cell: Cell, label: str, device: str, workers: int) -> Found:
+def train_and_test(
+    cell: Cell, label: str, device: str, workers: int, light_checkpoints: bool = False
+) -> Found:
     """Train a cell, resuming if it was started, and run the missing tests."""
     from save_rl.evaluation import evaluate, evaluate_levels
     from save_rl.training.run.loop import train
@@ -95,14 +122,17 @@ def train_and_test(cell: Cell, label: str, device: str, workers: int) -> Found:
         for table in cell.tables:
             (folder / table.name).unlink(missing_ok=True)  # tested before training ended
     begun = (folder / "config.json").exists()
-    train(cell.settings, folder, resume=begun, label=label, **places)
+    train(
+        cell.settings, folder, resume=begun, label=label, light_checkpoints=light_checkpoints,
+        **places,
+    )  # fmt: skip
     missing = [table for table in cell.tables if _read_table(cell, table) is None]
     levels = [table.level for table in missing if table.level is not None]
     if levels:
         evaluate_levels(folder, levels, missing[0].budgets, missing[0].episodes, **places)
-    for name, budgets, episodes, agent, level in missing:
+    for name, budgets, episodes, agent, level, last in missing:
         if level is None:
-            evaluate(folder, budgets, episodes, agent=agent, out=folder / name, **places)
+            evaluate(folder, budgets, episodes, agent=agent, out=folder / name, last=last, **places)
     found = read_cell(cell)
     assert found is not None, f"'{folder}' has no complete tests"
     return found

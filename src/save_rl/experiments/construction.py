@@ -35,8 +35,8 @@ TASKS = ("silhouette", "connecting", "covering", "covering-hard")
 CURVES = {"train_reward": "return_mean", "level_reward": "level_return"}
 """Metrics of a learning curve, and their columns in `metrics.csv`."""
 EXPLORING = {"epsilon": "epsilon"}
-OWN, UCT = "evaluation.csv", "evaluation-uct.csv"
-"""Tests of a run, and of UCT over its network."""
+OWN, LAST, UCT = "evaluation.csv", "evaluation-last.csv", "evaluation-uct.csv"
+"""Tests of a run with its best and with its last parameters, and of UCT over its network."""
 ANIMATED, REST_FRAMES, SECONDS_PER_FRAME = 3, 4, 0.4
 """Episodes per animation, extra frames at the end of each episode, and seconds per frame."""
 UCT_BUDGET = 1000  # paper, Fig. 3
@@ -54,7 +54,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class ConstructionAxes:
-    """Every agent on every task, over seeds `0 … seeds-1`; each combination is one training run."""
+    """Every agent on every task; each is one training run with seeds `0 … seeds-1` together."""
 
     tasks: tuple[str, ...]
     agents: tuple[str, ...]
@@ -66,6 +66,7 @@ class ConstructionAxes:
     lanes: int = 64  # paper A, actors
     epsilon_episodes: float = 1e4  # paper A.1
     beta_episodes: float = 5e4  # paper C.1
+    masked: bool = False  # the papers' agents have to learn which edges are valid
     uct_budget: int = 0
     uct_episodes: int = 100
 
@@ -86,19 +87,20 @@ class ConstructionAxes:
             "0 without 'q-learning' among --agents, whose network UCT needs",
         )  # fmt: skip
         for agent in self.agents:
-            settings(self, self.tasks[0], agent, 0).check()
+            settings(self, self.tasks[0], agent).check()
 
 
-def settings(axes: ConstructionAxes, task: str, agent: str, seed: int) -> Any:
+def settings(axes: ConstructionAxes, task: str, agent: str) -> Any:
     """Return the training settings of one run."""
     from save_rl.training.settings import TrainSettings
 
     return TrainSettings(
         env=task,
+        env_options={"masked": axes.masked},
         agent=agent,
         episodes=axes.episodes,
         budget=axes.budget,
-        seeds=(seed,),
+        seeds=tuple(range(axes.seeds)),
         lanes=axes.lanes,
         epsilon_episodes=axes.epsilon_episodes,
         beta_episodes=axes.beta_episodes,
@@ -106,12 +108,14 @@ def settings(axes: ConstructionAxes, task: str, agent: str, seed: int) -> Any:
 
 
 def run_rows(
-    conditions: Row, budget: int, metrics: Metrics, tests: Tests, interactions: bool = False
-) -> list[Row]:
+    conditions: Row, budget: int, metrics: Metrics, tests: Tests, last: Tests,
+    interactions: bool = False,
+) -> list[Row]:  # fmt: skip
     """Return long-form rows of one run: its curves, and its mean test reward at every budget.
 
-    conditions: experiment, agent, seed and task. budget: of its searches in training.
-    interactions: add the number of simulator steps, searches included, and the curve of ε.
+    conditions: experiment, agent, seed and task. budget: of its searches in training. last: tests
+    of its last parameters. interactions: add the number of simulator steps, searches included, and
+    the curve of ε.
     """
 
     def row(budget: int, line: dict[str, float], metric: str, value: float) -> Row:
@@ -124,37 +128,38 @@ def run_rows(
     for metric, column in (CURVES | EXPLORING if interactions else CURVES).items():
         curve = [(int(line["episodes"]), line) for line in metrics if column in line]
         rows += [row(budget, line, metric, line[column]) for _, line in thin(curve)]
-    for tested, returns in tests.items():
-        rows.append(row(tested, metrics[-1], "test_reward", float(returns.mean())))
+    for metric, found in (("last_test_reward", last), ("test_reward", tests)):
+        for tested, returns in found.items():
+            rows.append(row(tested, metrics[-1], metric, float(returns.mean())))
     return rows
 
 
 def make_cells(axes: ConstructionAxes, out: Path) -> list[Cell]:
-    """Return all runs and their tests, ordered by seed first, so that a reproduction stopped early
-    can still compare all agents.
+    """Return all runs and their tests.
 
     UCT bootstraps from the network of a Q-learning run, so its table is in that run's folder.
     """
     own = Table(OWN, axes.budgets, axes.test_episodes)
+    last = Table(LAST, axes.budgets, axes.test_episodes, last=True)
     uct = Table(UCT, (axes.uct_budget,), axes.uct_episodes, agent="uct")
     return [
         Cell(
-            f"{task}, {agent}, seed {seed}",
-            run_folder(out, task, agent, seed),
-            settings(axes, task, agent, seed),
-            (own, uct) if axes.uct_budget > 0 and agent == "q-learning" else (own,),
+            f"{task}, {agent}",
+            run_folder(out, task, agent),
+            settings(axes, task, agent),
+            (own, last, *[uct] * (axes.uct_budget > 0 and agent == "q-learning")),
         )
-        for seed, task, agent in product(range(axes.seeds), axes.tasks, axes.agents)
+        for task, agent in product(axes.tasks, axes.agents)
     ]
 
 
-def run_folder(out: Path, task: str, agent: str, seed: int) -> Path:
+def run_folder(out: Path, task: str, agent: str) -> Path:
     """Return the folder of a run."""
-    return out / "runs" / task / f"{agent}-{seed}"
+    return out / "runs" / task / agent
 
 
 def pictures(axes: ConstructionAxes, out: Path, device: str) -> None:
-    """Draw what the seed-0 runs build on the hardest level, with the budget of training.
+    """Draw what seed 0 of the runs builds on the hardest level, with the budget of training.
 
     `gallery.png` has a row per task and agent, with the same scenes for all agents of a task;
     `TASK.gif` animates SAVE's episodes. Agents whose prior is not Qθ are left out.
@@ -167,8 +172,8 @@ def pictures(axes: ConstructionAxes, out: Path, device: str) -> None:
     rows = []
     agents = [agent for agent in axes.agents if get_agent(agent).prior == "q"]
     for task, agent in product(axes.tasks, agents):
-        sim = Construction(task, curriculum_sample=False)
-        episodes = build(run_folder(out, task, agent, 0), sim, axes.budget, device)
+        sim = Construction(task, curriculum_sample=False, masked=axes.masked)
+        episodes = build(run_folder(out, task, agent), sim, axes.budget, device)
         row = []
         for episode in episodes:
             end = episode.states[-1]
@@ -206,7 +211,7 @@ def rows_of(
         "experiment": name, "agent": made.agent, "seed": made.seeds[0], "task": made.env
     }  # fmt: skip
     budget = training_budget(made.agent, axes.budget)
-    found = run_rows(conditions, budget, metrics, tests[OWN], interactions)
+    found = run_rows(conditions, budget, metrics, tests[OWN], tests[LAST], interactions)
     for tested, returns in tests.get(UCT, {}).items():
         last = {"budget": tested, "metric": "test_reward", "value": float(returns.mean())}
         found.append({**found[-1], "agent": "uct", **last})
@@ -303,6 +308,7 @@ OPTIONS = {
     "lanes": "Episodes played in parallel while training.",
     "epsilon_episodes": "Episodes over which ε falls.",
     "beta_episodes": "Episodes over which the weights of the losses change.",
+    "masked": "Allow valid edges only; otherwise an invalid one ends the episode, as in the paper.",
     "uct_budget": "Simulations of UCT, with the network of Q-learning; 0 leaves it out.",
     "uct_episodes": "Test episodes of UCT.",
 }

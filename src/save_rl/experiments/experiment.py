@@ -26,11 +26,13 @@ A = TypeVar("A", bound=Axes)
 
 
 class Places(NamedTuple):
-    """Resources of an experiment. workers: processes for simulators. jobs: runs at a time."""
+    """Resources of an experiment. workers: processes for simulators. jobs: runs at a time.
+    light_checkpoints: see `loop.train`."""
 
     device: str
     workers: int = -1
     jobs: int = 1
+    light_checkpoints: bool = False
 
 
 class Work(NamedTuple):
@@ -90,6 +92,7 @@ def reproduce(
     device: str = "auto",
     workers: int = -1,
     jobs: int = 1,
+    light_checkpoints: bool = False,
 ) -> list[Claim]:
     """Check everything, then do the work that is missing and write the files; return the claims.
 
@@ -98,7 +101,7 @@ def reproduce(
     require(scale in SCALES, "--scale", repr(scale), "'smoke', 'small' or 'paper'")
     axes = experiment.settle(replace(experiment.scales[scale], **overrides), overrides)
     axes.check()
-    work = experiment.work(axes, out, Places(device, workers, jobs))
+    work = experiment.work(axes, out, Places(device, workers, jobs, light_checkpoints))
     open_folder(out, experiment.name, axes, resume)
     started = time.monotonic()
     rows = work.make()

@@ -89,7 +89,9 @@ def run_jobs(
                 while waiting and len(running) < jobs:
                     number = waiting.popleft()
                     _say(f"{labels[number]}: begins")
-                    process = _start_job(cells[number], labels[number], places.device, workers)
+                    process = _start_job(
+                        cells[number], labels[number], places._replace(workers=workers)
+                    )
                     running[number] = process, time.monotonic()
                 time.sleep(_LOOK_SECONDS)
                 for number, (process, started) in list(running.items()):
@@ -123,11 +125,11 @@ def run_jobs(
         )
 
 
-def _start_job(cell: Cell, label: str, device: str, workers: int) -> subprocess.Popen[bytes]:
+def _start_job(cell: Cell, label: str, places: Places) -> subprocess.Popen[bytes]:
     """Start the process of a cell."""
     cell.folder.mkdir(parents=True, exist_ok=True)
     plain = cell._replace(folder=str(cell.folder), settings=asdict(cell.settings))
-    task = json.dumps((plain, label, device, workers))
+    task = json.dumps((plain, label, places.device, places.workers, places.light_checkpoints))
     with (cell.folder / _OPEN_LOG).open("ab") as log:
         return start_python(_JOB, str(os.getpid()), task, stdout=log, stderr=log)
 
@@ -153,8 +155,11 @@ def _reached(cell: Cell) -> str:
     except FileNotFoundError:
         return "starting"
     whole = list(csv.DictReader(line for line in lines if line.endswith("\n")))
-    made = cell.settings
-    last = {name: float(value) for name, value in whole[-1].items() if value} if whole else {}
+    made, last = cell.settings, {}
+    latest = {line.get("seed"): line for line in whole}
+    if len(latest) == len(made.seeds):  # the seed that is farthest behind
+        slowest = min(latest.values(), key=lambda line: float(line["episodes"]))
+        last = {name: float(value) for name, value in slowest.items() if value}
     if last and is_over(made, last):
         return "testing" if cell.tables else "ending"
     if made.steps > 0:

@@ -27,7 +27,7 @@ LEVELS = tuple(range(7))
 
 @dataclass(frozen=True)
 class MarbleRunAxes:
-    """Every agent at every glue cost, over seeds `0 … seeds-1`; each combination is one run."""
+    """Every agent at every glue cost; each is one run with seeds `0 … seeds-1` together."""
 
     seeds: int
     episodes: int
@@ -51,7 +51,7 @@ class MarbleRunAxes:
         require(self.test_episodes >= 1, "--test-episodes", self.test_episodes, "at least 1")
         require(self.budget >= 1, "--budget", self.budget, "at least 1")
         for agent in self.agents:
-            settings(self, self.costs[0], agent, 0).check()
+            settings(self, self.costs[0], agent).check()
 
     def test_budgets(self, agent: str) -> tuple[int, ...]:
         """Return the test budgets: the agent's training budget and, if that is 0, the others'."""
@@ -70,7 +70,7 @@ SCALES = {
 }  # fmt: skip
 
 
-def settings(axes: MarbleRunAxes, cost: float, agent: str, seed: int) -> Any:
+def settings(axes: MarbleRunAxes, cost: float, agent: str) -> Any:
     """Return the training settings of one run; the curriculum of marble-run is adaptive."""
     from save_rl.training.settings import TrainSettings
 
@@ -80,7 +80,7 @@ def settings(axes: MarbleRunAxes, cost: float, agent: str, seed: int) -> Any:
         agent=agent,
         episodes=axes.episodes,
         budget=axes.budget,
-        seeds=(seed,),
+        seeds=tuple(range(axes.seeds)),
         lanes=axes.lanes,
         epsilon_episodes=axes.epsilon_episodes,
         beta_episodes=axes.beta_episodes,
@@ -145,27 +145,26 @@ def gallery(
 
 
 def make_cells(axes: MarbleRunAxes, out: Path) -> list[Cell]:
-    """Return all runs and their tests, ordered by seed first, so that a reproduction stopped early
-    can still compare all agents."""
+    """Return all runs and their tests."""
     from save_rl.evaluation import level_table
 
     return [
         Cell(
-            f"cost {cost:g}, {agent}, seed {seed}",
-            run_folder(out, cost, agent, seed),
-            settings(axes, cost, agent, seed),
+            f"cost {cost:g}, {agent}",
+            run_folder(out, cost, agent),
+            settings(axes, cost, agent),
             tuple(
                 Table(level_table(level), axes.test_budgets(agent), axes.test_episodes, level=level)
                 for level in axes.levels
             ),
         )
-        for seed, cost, agent in product(range(axes.seeds), axes.costs, axes.agents)
+        for cost, agent in product(axes.costs, axes.agents)
     ]
 
 
-def run_folder(out: Path, cost: float, agent: str, seed: int) -> Path:
+def run_folder(out: Path, cost: float, agent: str) -> Path:
     """Return the folder of a run."""
-    return out / "runs" / f"cost-{cost:g}" / f"{agent}-{seed}"
+    return out / "runs" / f"cost-{cost:g}" / agent
 
 
 def rows_of(
@@ -195,7 +194,7 @@ def figures(rows: Sequence[Row], axes: MarbleRunAxes, out: Path, device: str) ->
     if "save" in axes.agents:
         first = select(rows, metric="final_level", agent="save", seed=0)
         level = int(column(first, "value").min())
-        runs = [(cost, run_folder(out, cost, "save", 0)) for cost in axes.costs]
+        runs = [(cost, run_folder(out, cost, "save")) for cost in axes.costs]
         gallery(runs, out / "structures.png", level, axes.budget, device)
 
 

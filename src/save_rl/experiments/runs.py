@@ -10,7 +10,7 @@ import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.errors import require
-from save_rl.experiments.cells import Cell, Found, Metrics, Tests, train_and_test
+from save_rl.experiments.cells import Cell, Found, Metrics, Tests, of_seed, train_and_test
 from save_rl.experiments.experiment import A, Places, Work, folder_options
 from save_rl.experiments.jobs import run_jobs
 from save_rl.report.results import Row, write_results
@@ -27,6 +27,7 @@ def run_options(scales: str, simulators: str = "simulators") -> dict[str, str]:
         "device": "auto, cpu or gpu.",
         "workers": f"Processes for {simulators}: -1 for one per core, 0 for none.",
         "jobs": "Training runs in parallel, each in its own process; they share the cores.",
+        "light_checkpoints": "Leave replays out of checkpoints; resumed runs fill new ones first.",
     }
 
 
@@ -57,7 +58,7 @@ def training_runs(
         from save_rl.envs import make
         from save_rl.training.devices import select_device
 
-        device, workers, jobs = places
+        device, workers, jobs, _ = places
         require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
         require(jobs >= 1, "--jobs", jobs, "at least 1")
         if jobs > 1:  # jobs share the GPU, so none may preallocate its memory
@@ -104,7 +105,8 @@ def run_cells(
 ) -> list[Row]:
     """Train and test all cells; return their rows, and write them to `results.csv`.
 
-    Rows are in the order of the cells, whichever finishes first.
+    rows_of: from a cell with one seed and the results of that seed. Rows are in the order of the
+    cells, whichever finishes first.
     """
     rows: dict[int, list[Row]] = {}
 
@@ -112,7 +114,12 @@ def run_cells(
         return [row for number in sorted(rows) for row in rows[number]]
 
     def keep(number: int, found: Found) -> None:
-        rows[number] = rows_of(cells[number], *found)
+        cell, seeds = cells[number], cells[number].settings.seeds
+        rows[number] = [
+            row
+            for seed, results in zip(seeds, found, strict=True)
+            for row in rows_of(of_seed(cell, seed), *results)
+        ]
         write_results(out / "results.csv", in_order())
 
     labels = [f"{number}/{len(cells)} {cell.name}" for number, cell in enumerate(cells, 1)]
@@ -120,5 +127,8 @@ def run_cells(
         run_jobs(cells, labels, keep, out, places)
     else:
         for number, (cell, label) in enumerate(zip(cells, labels, strict=True)):
-            keep(number, train_and_test(cell, label, places.device, places.workers))
+            found = train_and_test(
+                cell, label, places.device, places.workers, places.light_checkpoints
+            )
+            keep(number, found)
     return in_order()

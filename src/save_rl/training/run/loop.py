@@ -119,8 +119,9 @@ class _Run:
         )
 
     def _keep_best(self, rows: list[dict[str, Any]]) -> None:
-        """Keep the parameters with the highest return on the highest level (paper D.4)."""
-        if self.program.curriculum != "adaptive":
+        """Keep the parameters with the highest return on the highest level (paper D.4), in runs
+        with a curriculum."""
+        if self.program.curriculum == "none":
             return
         params = self.program.params(self.state)
         if self._best_params is None:
