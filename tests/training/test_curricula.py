@@ -279,7 +279,7 @@ def test_a_program_for_a_gpu_does_the_same(monkeypatch):
     for options in ({}, GPU):
         chosen = settings("save", lanes=16, batch=4, min_replay=16)
         with closing(HostTrainer(chosen, [Stairs()], options=options)) as program:
-            assert len(program.actor.places.groups) == (3 if options else 2)
+            assert len(program.actor.places.groups) == (3 if options else 1)
             assert chosen.updates_per_step == 16
             assert program.learner.programs.pieces == (8 if options else 1)
             states.append(walk(program, 6)[1])

@@ -691,7 +691,7 @@ def test_groups_without_a_lane_to_search_wait():
     reluctant = Reluctant(simulator.mdp, simulator.features, limit=3)
     reluctant.refused = (0, 3)
     chosen = settings("save", (0,), lanes=2, batch=8, min_replay=8, replay=40)
-    made, lost = HostTrainer(chosen, [reluctant]), []
+    made, lost = HostTrainer(chosen, [reluctant], groups=2), []
     state = made.begin()
     for t in range(15):
         lost.append(made.pool.lost.copy())

@@ -223,7 +223,7 @@ def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undis
     expected = steps.pop()
     steps.clear()
     said = []
-    with closing(make(seeds=(3, 5), workers=3, how={"warn": said.append})) as made:
+    with closing(make(seeds=(3, 5), workers=3, how={"warn": said.append, "groups": 2})) as made:
         states, state = history(made, 2)
         assert_identical(states, sound[:3])
         lanes = np.concatenate([np.arange(low, high) for low, high in made.pool._ranges[1]])
@@ -270,7 +270,7 @@ def test_lists_and_batches_of_a_gpu_lead_to_the_same(monkeypatch, actions):
         env = {**MASKED, "actions": actions}
         with closing(make(seeds=(3, 5), env=env, how={"options": options})) as made:
             assert made.network.listed == (actions == 100 and bool(options))
-            assert len(made.actor.places.groups) == (3 if options else 2)
+            assert len(made.actor.places.groups) == (3 if options else 1)
             states.append(history(made, 5)[0][-1])
     here, there = states
     assert here.updates.tolist() == [8, 8]

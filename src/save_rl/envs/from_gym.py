@@ -11,12 +11,15 @@ copy: the larger the environment, the slower. For an environment with large tabl
 are worth writing.
 """
 
+import copyreg
 import difflib
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -34,6 +37,11 @@ _NUMBERS = (spaces.Box, spaces.MultiBinary)
 _ONE_HOT = (spaces.Discrete, spaces.MultiDiscrete)
 _NESTED = (spaces.Dict, spaces.Tuple)
 _SPACE_NAMES = ("observation_space", "action_space")
+# Types of values that can't change; `deepcopy` copies none of them.
+_UNCHANGING = {
+    type(None), bool, int, float, complex, str, bytes, type, FunctionType, BuiltinFunctionType,
+    np.bool_, np.int32, np.int64, np.float32, np.float64,
+}  # fmt: skip
 
 
 class GymState(NamedTuple):
@@ -271,7 +279,9 @@ class _Copied:
     def __init__(self, env: gymnasium.Env):
         self._name = type(env.unwrapped).__name__
         self._constants: dict[int, Any] = {}
-        self._spaces: list[Any] = []
+        self._spaces: list[tuple[Any, list[Any]]] = []  # each with all that are inside it
+        self._usual = env is env.unwrapped and _is_usual(type(env))
+        self._spawns = not type(env).__module__.startswith("gymnasium.envs.")
         layers = _layers(env)
         known = all(type(layer).__module__.startswith("gymnasium.") for layer in layers)
         for layer in layers:
@@ -284,7 +294,8 @@ class _Copied:
                 names += _TABLES
             found = [vars(layer)[name] for name in names if name in vars(layer)]
             self._constants |= {id(item): item for item in found}
-            self._spaces += [getattr(layer, name, None) for name in _SPACE_NAMES]
+            all_spaces = [getattr(layer, name, None) for name in _SPACE_NAMES]
+            self._spaces += [(space, inside) for space in all_spaces if (inside := _known(space))]
         self._new = self._copy(env)
         for layer in _layers(self._new):  # else it checks again after every reset
             while isinstance(layer, gymnasium.Wrapper) and type(layer.env) is PassiveEnvChecker:
@@ -304,13 +315,19 @@ class _Copied:
         return self._copy(core).render()
 
     def _copy(self, env: gymnasium.Env, seed: int | None = None) -> gymnasium.Env:
-        memo = self._constants | {id(space): space for space in self._spaces if _undrawn(space)}
+        memo = self._constants.copy()
+        for space, inside in self._spaces:
+            if all(one._np_random is None for one in inside):
+                memo[id(space)] = space
         old = getattr(env.unwrapped, "_np_random", None)
-        new = _copy_generator(old) if seed is None else np.random.Generator(np.random.PCG64(seed))
+        if seed is None:
+            new = _copy_generator(old, self._spawns)
+        else:
+            new = np.random.Generator(np.random.PCG64(seed))
         if isinstance(old, np.random.Generator):
             memo[id(old)] = new  # for every reference to it
         try:
-            copy = deepcopy(env, memo)
+            copy = _copy_attributes(env, memo) if self._usual else deepcopy(env, memo)
         except Exception as error:
             raise self._refusal(_first_line(error)) from error
         if seed is not None:
@@ -329,19 +346,54 @@ def _layers(env: gymnasium.Env) -> list[gymnasium.Env]:
     return [env, *_layers(env.env)] if isinstance(env, gymnasium.Wrapper) else [env]
 
 
-def _undrawn(space: Any) -> bool:
-    """Test whether a space, and all inside it, is Gymnasium's own and has no random generator."""
-    if type(space) not in _NUMBERS + _ONE_HOT + _NESTED or space._np_random is not None:
-        return False
-    return all(_undrawn(inner) for _, inner in _inside(space))
+def _known(space: Any) -> list[Any]:
+    """Return a space and all inside it; nothing unless all are Gymnasium's own."""
+    if type(space) not in _NUMBERS + _ONE_HOT + _NESTED:
+        return []
+    inside = [_known(inner) for _, inner in _inside(space)]
+    return [space, *itertools.chain(*inside)] if all(inside) else []
 
 
-def _copy_generator(generator: Any) -> Any:
-    """Return a deep copy, in a third of the time for Gymnasium's own generators."""
+def _is_usual(kind: type) -> bool:
+    """Test whether `deepcopy` copies objects of a class attribute by attribute."""
+    own = ("__deepcopy__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
+    usual = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__")
+    return (
+        not any(hasattr(kind, name) for name in own)
+        and all(getattr(kind, name) is getattr(object, name) for name in usual)
+        and not any(vars(base).get("__slots__") for base in kind.__mro__)
+        and kind not in copyreg.dispatch_table
+    )
+
+
+def _never_changes(value: Any) -> bool:
+    kind = type(value)
+    return kind in _UNCHANGING or (kind is tuple and _UNCHANGING.issuperset(map(type, value)))
+
+
+def _copy_attributes(thing: Any, memo: dict[int, Any]) -> Any:
+    """Return what `deepcopy` returns for an object of a usual class, several times as fast."""
+    copy = object.__new__(type(thing))
+    memo[id(thing)] = copy
+    vars(copy).update(
+        {
+            name: value if _never_changes(value) else deepcopy(value, memo)
+            for name, value in vars(thing).items()
+        }
+    )
+    return copy
+
+
+def _copy_generator(generator: Any, spawns: bool) -> Any:
+    """Return a deep copy, in a third of the time for Gymnasium's own generators.
+
+    spawns: false if nobody makes generators from this one; copies then share how it was seeded.
+    """
     if type(generator) is np.random.Generator:
         old = generator.bit_generator
-        if type(old) is np.random.PCG64 and type(old.seed_seq) is np.random.SeedSequence:
-            new = np.random.PCG64(np.random.SeedSequence(**old.seed_seq.state))
+        seeded: Any = old.seed_seq
+        if type(old) is np.random.PCG64 and type(seeded) is np.random.SeedSequence:
+            new = np.random.PCG64(np.random.SeedSequence(**seeded.state) if spawns else seeded)
             new.state = old.state
             return np.random.Generator(new)
     return deepcopy(generator)

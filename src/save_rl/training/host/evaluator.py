@@ -171,8 +171,9 @@ class NetworkEvaluator:
             found.copy_to_host_async()
             return Lists(lanes, network.slots, found)
         prior, value = network.run("rows", self._leaves, observation, packed)
-        for x in (prior, value):
-            x.copy_to_host_async()
+        if network.gpu:
+            for x in (prior, value):
+                x.copy_to_host_async()
         if question.node == 0:
             self._rows[question.group] = prior
         return SeedRows(lanes, prior, value, question.start)

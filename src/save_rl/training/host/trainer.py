@@ -80,7 +80,8 @@ class HostTrainer:
 
     simulators, sources, workers, timeout, warn, test_lanes: see `Actor`. train: false leaves out
     the training lanes. plays: the agent that searches and acts, if it is not the one that learns.
-    budgets: of tests. options: compiler options; only GPUs have some.
+    budgets: of tests. options: compiler options; only GPUs have some. groups: of lanes, see
+    `search.simulators`; 0 chooses.
     """
 
     refills_replay = True
@@ -96,6 +97,7 @@ class HostTrainer:
         plays: Agent | None = None,
         train: bool = True,
         budgets: Sequence[int] = (),
+        groups: int = 0,
         **places: Any,
     ):
         self.settings, self.agent = settings, get_agent(settings.agent)
@@ -104,7 +106,8 @@ class HostTrainer:
         self.learning = make_learning(settings, simulators[0])
         plays, lanes = plays or self.agent, settings.lanes if train else 0
         many = lanes * len(simulators) >= _MANY
-        groups = 3 if options and many else 2
+        # Only a slow network is worth overlapping with simulators: every group is another call.
+        groups = groups or ((3 if many else 2) if options else (2 if is_graph(seen) else 1))
         budget = max(settings.budget, settings.test_budget, *budgets, 0)
         ahead = self._ahead = Ahead() if options and train else None
         slots, batch = slots_of(plays, budget, layout), -(-lanes // groups)
