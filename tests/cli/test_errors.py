@@ -285,6 +285,10 @@ RECURRENT_AGENTS = {
         for env in ("tightrope", "covering", "gym/CartPole-v1")
     },
     f"{RECURRENT} --batch 8": "--batch: 8 has no effect on 'r2d2'; use --r2d2.replay.batch.",
+    f"{RECURRENT} --network.hidden 256": (
+        "--network.hidden: (256,) has no effect on 'r2d2'; use --r2d2.network.profile."
+    ),
+    f"{RECURRENT} --optimizer a:b": "--optimizer: a:b has no effect on 'r2d2'; leave it out.",
     f"{RECURRENT} --discount 0.9": (
         "--discount: 0.9 has no effect on 'r2d2'; use --r2d2.sequences.gamma."
     ),
@@ -413,9 +417,12 @@ AGENTS_AND_ENVIRONMENTS = {
     f"train {BROKEN}:PaysTwice": (
         f"ENV: '{BROKEN}:PaysTwice'.step returns a reward of shape (2,), not a single number."
     ),
-    f"train {BROKEN}:SeesTwoThings": (
-        f"ENV: '{BROKEN}:SeesTwoThings'.observe must return a single array."
+    f"train {BROKEN}:SeesAPair": (
+        "--network: 'auto' knows no network for observations that are a tuple; have observe return "
+        "an array or a flat dictionary of arrays, or give a network of your own, "
+        "package.module:factory."
     ),
+    f"train {BROKEN}:SeesNothing": f"ENV: '{BROKEN}:SeesNothing'.observe returns no array.",
     f"evaluate {BROKEN}:without_step --agent uct --budgets 1": (
         f"ENV: '{BROKEN}:without_step' has no 'step'; an environment needs it."
     ),
@@ -476,8 +483,33 @@ def contents(folder):
 
 BEFORE_ANY_WORK = {
     "train --network cnn": (
-        "--network: 'cnn' is not possible; it must be 'auto', 'mlp', 'graph', 'graph-sum', "
-        "'graph-plain' or 'table'."
+        "--network: there is no network 'cnn'; known: auto, conv, dict, graph, graph-plain, "
+        "graph-sum, mlp, package.module:factory, table. Did you mean 'conv'?"
+    ),
+    "train --network conv": (
+        "--network: 'conv' needs observations [height, width, channels] of at least 3 x 3 pixels "
+        "with these --network.filters, not [100]; 'mlp' takes any array."
+    ),
+    "train --network dict": (
+        "--network: 'dict' needs observations that are flat dictionaries of arrays; 'mlp' takes "
+        "any array."
+    ),
+    "train --network nowhere:net": (
+        "--network: 'nowhere' can't be imported (No module named 'nowhere')."
+    ),
+    "train --network json:net": "--network: module 'json' has no 'net'.",
+    "train --network.hidden 64 0": "--network.hidden: 0 is not possible; it must be at least 1.",
+    "train --network.filters 32": (
+        "--network.filters: 32 has no effect on the network 'mlp'; leave it out."
+    ),
+    "train --network json:loads --network.hidden 32 32": (
+        "--network.hidden: 32 32 has no effect on the network 'json:loads'; leave it out."
+    ),
+    "train --optimizer sgd": (
+        "--optimizer: 'sgd' is not possible; it must be 'adam' or package.module:factory."
+    ),
+    "train --optimizer nowhere:sgd": (
+        "--optimizer: 'nowhere' can't be imported (No module named 'nowhere')."
     ),
     "train --network table": (
         "--network: 'table' needs an environment with num_states and integer observations."
@@ -610,6 +642,9 @@ def test_a_replay_that_memory_can_not_hold_is_refused(answer, tmp_path, monkeypa
     {
         # Tightrope shows 50 numbers and has 100 actions: 2 x 200 + 400 bytes are a transition,
         # 24 x 100 + 64 a node.
+        "train --network.hidden 100000 10000": (
+            "--network.hidden: 100000 10000 needs about 19 GiB here"
+        ),
         "train --replay 100000000": "--replay: 100000000 needs about 75 GiB here",
         "train --budget 100000": "--budget: 100000 needs about 15 GiB here",
         "train --budget 10000 --seed 0 1 2 3 4 5 6 7": "--budget: 10000 needs about 12 GiB here",

@@ -46,17 +46,23 @@ class MLP(eqx.Module):
 
 
 class MLPNetwork(eqx.Module):
-    """Torso, a head with one output per action (Qθ or policy logits), optionally a value head."""
+    """Torso, a head with one output per action (Qθ or policy logits), optionally a value head.
+
+    hidden: widths of the torso; those of the heads are the paper's.
+    """
 
     torso: MLP
     head: MLP
     value: MLP | None
 
-    def __init__(self, features: int, num_actions: int, key: Array, value_head: bool = False):
+    def __init__(
+        self, features: int, num_actions: int, key: Array, value_head: bool = False,
+        hidden: tuple[int, ...] = HIDDEN,
+    ):  # fmt: skip
         torso_key, head_key, value_key = jax.random.split(key, 3)
-        self.torso = MLP((features, *HIDDEN), torso_key, activate_last=True)
-        self.head = MLP((HIDDEN[-1], *HIDDEN, num_actions), head_key)
-        self.value = MLP((HIDDEN[-1], *HIDDEN, 1), value_key) if value_head else None
+        self.torso = MLP((features, *hidden), torso_key, activate_last=True)
+        self.head = MLP((hidden[-1], *HIDDEN, num_actions), head_key)
+        self.value = MLP((hidden[-1], *HIDDEN, 1), value_key) if value_head else None
 
     def __call__(
         self, observations: Float[Array, "B ..."]
