@@ -488,7 +488,7 @@ BEFORE_ANY_WORK = {
     ),
     "train --network conv": (
         "--network: 'conv' needs observations [height, width, channels] of at least 3 x 3 pixels "
-        "with these --network.filters, not [100]; 'mlp' takes any array."
+        "with these --network.filters, not [50]; 'mlp' takes any array."
     ),
     "train --network dict": (
         "--network: 'dict' needs observations that are flat dictionaries of arrays; 'mlp' takes "
@@ -642,9 +642,6 @@ def test_a_replay_that_memory_can_not_hold_is_refused(answer, tmp_path, monkeypa
     {
         # Tightrope shows 50 numbers and has 100 actions: 2 x 200 + 400 bytes are a transition,
         # 24 x 100 + 64 a node.
-        "train --network.hidden 100000 10000": (
-            "--network.hidden: 100000 10000 needs about 19 GiB here"
-        ),
         "train --replay 100000000": "--replay: 100000000 needs about 75 GiB here",
         "train --budget 100000": "--budget: 100000 needs about 15 GiB here",
         "train --budget 10000 --seed 0 1 2 3 4 5 6 7": "--budget: 10000 needs about 12 GiB here",
@@ -757,6 +754,22 @@ def test_a_folder_with_something_else_in_it_is_not_used(answer, tmp_path):
         )
     assert answer("evaluate mine") == (2, "DIR: 'mine' holds no run (config.json is missing).")
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("widths", "gigabytes"),
+    {
+        # Nearly all numbers are between the two layers; 4 bytes each, five copies.
+        "100000 10000": "19",
+        "2000000000 2000000000": "74,505,8",
+    }.items(),
+)
+def test_a_network_that_memory_can_not_hold_is_refused(answer, monkeypatch, widths, gigabytes):
+    monkeypatch.setattr("save_rl.learning.sequence_replay.machine_memory", lambda: 2 * 2**30)
+    code, said = answer(f"train --network.hidden {widths}")
+    assert code == 2
+    assert said.startswith(f"--network.hidden: {widths} needs about {gigabytes}")
+    assert said.endswith(" GiB here, and this machine has 2.0; give smaller ones.")
 
 
 @pytest.mark.parametrize("text", ["", "not JSON", "[]", '{"settings": {}}', '{"settings": 3}'])

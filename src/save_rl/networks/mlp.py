@@ -5,7 +5,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 HIDDEN = (64, 64)  # paper B.3, for torso and heads
 
@@ -65,7 +65,7 @@ class MLPNetwork(eqx.Module):
         self.value = MLP((hidden[-1], *HIDDEN, 1), value_key) if value_head else None
 
     def __call__(
-        self, observations: Float[Array, "B ..."]
+        self, observations: Shaped[Array, "B ..."]
     ) -> tuple[Float[Array, "B A"], Float[Array, " B"] | None]:
         """Map observations `[B, ...]` to `(head [B, A], value [B] or None)`."""
         x = self.torso(observations.reshape(observations.shape[0], -1))

@@ -33,9 +33,14 @@ def own_maker(
     return lambda key: Batched(make(key), nodes)
 
 
+def is_learned(x: Any) -> bool:
+    """Test for floating-point arrays, of JAX or NumPy: the parts of a network that are learned."""
+    return isinstance(x, jax.Array | np.ndarray) and jnp.issubdtype(x.dtype, jnp.inexact)
+
+
 def parameters(network: Any) -> Any:
-    """Return a network with nothing but what is learned: its floating-point JAX arrays."""
-    return eqx.filter(network, eqx.is_inexact_array)
+    """Return a network with nothing but what is learned, as JAX arrays."""
+    return jax.tree.map(jnp.asarray, eqx.filter(network, is_learned))
 
 
 def _first_observation(env: Any, observation: Any) -> Any:
@@ -61,8 +66,8 @@ def _check(address: str, make: Callable[[Any], Any], seen: Any, actions: int, va
     learned, same = parameters(network), parameters(again)
     if not jax.tree.leaves(learned):
         raise wrong(
-            f"returned a {type(network).__name__} without floating-point JAX arrays to learn; "
-            "return an equinox.Module"
+            f"returned {shown(network)}, which holds no floating-point arrays to learn; return "
+            "an equinox.Module"
         )
     if any(jnp.issubdtype(x.dtype, jnp.complexfloating) for x in jax.tree.leaves(learned)):
         raise wrong("returned a network with complex numbers to learn; they must be real")

@@ -17,7 +17,7 @@ import optax
 from save_rl.agents import Agent
 from save_rl.learning import losses
 from save_rl.learning.replay import Transition
-from save_rl.networks.own import parameters
+from save_rl.networks.own import is_learned, parameters
 from save_rl.search.lanes import apply_mask
 from save_rl.training.networks import make_optimizer
 from save_rl.training.settings import TrainSettings
@@ -45,8 +45,11 @@ class Learning:
 
     def __init__(self, agent: Agent, settings: TrainSettings, make: Callable[[Any], Any]):
         self.agent, self.settings, self._make = agent, settings, make
-        params, self._static = eqx.partition(make(jax.random.PRNGKey(0)), eqx.is_inexact_array)
-        self._optimiser = make_optimizer(settings.optimizer, settings.learning_rate, params)
+        network = make(jax.random.PRNGKey(0))
+        self._static = eqx.partition(network, is_learned)[1]
+        self._optimiser = make_optimizer(
+            settings.optimizer, settings.learning_rate, parameters(network)
+        )
 
     def network(self, params: Any) -> Any:
         """Return the network with these parameters."""
