@@ -20,8 +20,8 @@ def default_out(settings: TrainSettings) -> Path:
     return Path("runs") / f"{env}-{settings.agent}-{settings.seeds[0]}"
 
 
-def env_name(env: str | Callable[..., Any]) -> str:
-    """Return the name by which workers and resumed runs find an environment.
+def env_name(env: Any, option: str = "ENV") -> str:
+    """Return the name by which workers and resumed runs find an environment, or another factory.
 
     A factory (a function or class at the top level of a file) becomes `package.module:factory`.
     """
@@ -33,7 +33,7 @@ def env_name(env: str | Callable[..., Any]) -> str:
         module = Path(script).stem if script else None
     if module is None or not name.isidentifier():
         raise InputError(
-            f"ENV: {name or env!r} can't be found by a worker or a resumed run; give a "
+            f"{option}: {name or env!r} can't be found by a worker or a resumed run; give a "
             "function or class at the top level of a file, or its name package.module:factory."
         )
     return f"{module}:{name}"
@@ -84,7 +84,8 @@ def train(
     """Train an agent and write a run directory; see `TrainSettings` for all other settings.
 
     env: a name of `save-rl envs`, `gym/ID`, `package.module:factory`, or such a factory itself.
-    Several seeds, `seed=(0, 1, 2)`, train in parallel in one compiled program.
+    `network` and `optimizer` of your own are given in the same two ways. Several seeds,
+    `seed=(0, 1, 2)`, train in parallel in one compiled program.
     cluster: the address of a Ray cluster to train on, or `"auto"`; see `cluster_settings`. This
     process then uses JAX on the CPU only, and leaves GPUs to the learner. light_checkpoints: leave
     the replay out of checkpoints; a run that is resumed from one fills it anew.
@@ -94,6 +95,9 @@ def train(
     for name in settings:
         if name not in known:
             raise unknown_name("setting", name, known, "train")
+    for name in ("network", "optimizer"):
+        if callable(settings.get(name)):
+            settings[name] = env_name(settings[name], f"--{name}")
     full = TrainSettings(env=env_name(env), agent=agent, seeds=seeds, **settings)
     full.check()
     return run_training(

@@ -67,14 +67,17 @@ def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
 def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
     """Return the settings of the run in a folder; refuse invalid ones.
 
-    Refuses also to run an environment's code without permission; see `trust` of `evaluate`.
+    Refuses also to run code of an environment, network or optimizer without permission; see `trust`
+    of `evaluate`.
     """
     settings = read_settings(folder, option)
     try:
         settings.check()
     except InputError as error:
         raise InputError(f"{option}: '{folder / 'config.json'}' is invalid: {error}") from error
-    require_trust(settings.env, folder, trust, option)
+    for what in ("env", "network", "optimizer"):
+        name = "environment" if what == "env" else what
+        require_trust(getattr(settings, what), folder, trust, option, name)
     return settings
 
 

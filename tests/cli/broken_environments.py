@@ -66,6 +66,11 @@ class PaysTwice(Walk):
         return after, jnp.zeros(2), terminated, truncated
 
 
-class SeesTwoThings(Walk):
+class SeesAPair(Walk):
     def observe(self, state):
-        return {"place": state, "time": state}
+        return state, state
+
+
+class SeesNothing(Walk):
+    def observe(self, state):
+        return {}

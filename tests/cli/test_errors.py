@@ -285,6 +285,10 @@ RECURRENT_AGENTS = {
         for env in ("tightrope", "covering", "gym/CartPole-v1")
     },
     f"{RECURRENT} --batch 8": "--batch: 8 has no effect on 'r2d2'; use --r2d2.replay.batch.",
+    f"{RECURRENT} --network.hidden 256": (
+        "--network.hidden: (256,) has no effect on 'r2d2'; use --r2d2.network.profile."
+    ),
+    f"{RECURRENT} --optimizer a:b": "--optimizer: a:b has no effect on 'r2d2'; leave it out.",
     f"{RECURRENT} --discount 0.9": (
         "--discount: 0.9 has no effect on 'r2d2'; use --r2d2.sequences.gamma."
     ),
@@ -413,9 +417,12 @@ AGENTS_AND_ENVIRONMENTS = {
     f"train {BROKEN}:PaysTwice": (
         f"ENV: '{BROKEN}:PaysTwice'.step returns a reward of shape (2,), not a single number."
     ),
-    f"train {BROKEN}:SeesTwoThings": (
-        f"ENV: '{BROKEN}:SeesTwoThings'.observe must return a single array."
+    f"train {BROKEN}:SeesAPair": (
+        "--network: 'auto' knows no network for observations that are a tuple; have observe return "
+        "an array or a flat dictionary of arrays, or give a network of your own, "
+        "package.module:factory."
     ),
+    f"train {BROKEN}:SeesNothing": f"ENV: '{BROKEN}:SeesNothing'.observe returns no array.",
     f"evaluate {BROKEN}:without_step --agent uct --budgets 1": (
         f"ENV: '{BROKEN}:without_step' has no 'step'; an environment needs it."
     ),
@@ -476,8 +483,33 @@ def contents(folder):
 
 BEFORE_ANY_WORK = {
     "train --network cnn": (
-        "--network: 'cnn' is not possible; it must be 'auto', 'mlp', 'graph', 'graph-sum', "
-        "'graph-plain' or 'table'."
+        "--network: there is no network 'cnn'; known: auto, conv, dict, graph, graph-plain, "
+        "graph-sum, mlp, package.module:factory, table. Did you mean 'conv'?"
+    ),
+    "train --network conv": (
+        "--network: 'conv' needs observations [height, width, channels] of at least 3 x 3 pixels "
+        "with these --network.filters, not [50]; 'mlp' takes any array."
+    ),
+    "train --network dict": (
+        "--network: 'dict' needs observations that are flat dictionaries of arrays; 'mlp' takes "
+        "any array."
+    ),
+    "train --network nowhere:net": (
+        "--network: 'nowhere' can't be imported (No module named 'nowhere')."
+    ),
+    "train --network json:net": "--network: module 'json' has no 'net'.",
+    "train --network.hidden 64 0": "--network.hidden: 0 is not possible; it must be at least 1.",
+    "train --network.filters 32": (
+        "--network.filters: 32 has no effect on the network 'mlp'; leave it out."
+    ),
+    "train --network json:loads --network.hidden 32 32": (
+        "--network.hidden: 32 32 has no effect on the network 'json:loads'; leave it out."
+    ),
+    "train --optimizer sgd": (
+        "--optimizer: 'sgd' is not possible; it must be 'adam' or package.module:factory."
+    ),
+    "train --optimizer nowhere:sgd": (
+        "--optimizer: 'nowhere' can't be imported (No module named 'nowhere')."
     ),
     "train --network table": (
         "--network: 'table' needs an environment with num_states and integer observations."
@@ -722,6 +754,22 @@ def test_a_folder_with_something_else_in_it_is_not_used(answer, tmp_path):
         )
     assert answer("evaluate mine") == (2, "DIR: 'mine' holds no run (config.json is missing).")
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("widths", "gigabytes"),
+    {
+        # Nearly all numbers are between the two layers; 4 bytes each, five copies.
+        "100000 10000": "19",
+        "2000000000 2000000000": "74,505,8",
+    }.items(),
+)
+def test_a_network_that_memory_can_not_hold_is_refused(answer, monkeypatch, widths, gigabytes):
+    monkeypatch.setattr("save_rl.learning.sequence_replay.machine_memory", lambda: 2 * 2**30)
+    code, said = answer(f"train --network.hidden {widths}")
+    assert code == 2
+    assert said.startswith(f"--network.hidden: {widths} needs about {gigabytes}")
+    assert said.endswith(" GiB here, and this machine has 2.0; give smaller ones.")
 
 
 @pytest.mark.parametrize("text", ["", "not JSON", "[]", '{"settings": {}}', '{"settings": 3}'])

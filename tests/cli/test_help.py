@@ -23,6 +23,7 @@ from save_rl.learning.r2d2_settings import (
     SequenceSettings,
 )
 from save_rl.training.cluster.settings import ClusterSettings
+from save_rl.training.layer_settings import LayerSettings
 from save_rl.training.settings import TrainSettings
 
 HEAVY = ("jax", "numba", "matplotlib", "scipy", "gymnasium", "ray")
@@ -32,6 +33,7 @@ PAGES = {
     "train": (
         commands.Train,
         TrainSettings,
+        LayerSettings,
         R2D2Settings,
         NetworkSettings,
         SequenceSettings,
@@ -60,6 +62,7 @@ SHOWN_AS = {
     (commands.Envs, "env"): "ENV",
 }
 PREFIXES = {
+    LayerSettings: "network.",
     R2D2Settings: "r2d2.",
     NetworkSettings: "r2d2.network.",
     SequenceSettings: "r2d2.sequences.",
@@ -72,6 +75,7 @@ NOT_SHOWN = {
     (commands.Train, "settings"),
     (commands.Train, "cluster_settings"),
     (TrainSettings, "env_options"),
+    (TrainSettings, "network_settings"),
     (TrainSettings, "r2d2"),
     (R2D2Settings, "network"),
     (R2D2Settings, "sequences"),

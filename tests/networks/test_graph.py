@@ -417,13 +417,14 @@ def test_shapes_are_enough_and_an_edge_is_an_action_by_default():
         ("graph", {"nodes": np.zeros((6, 4))}, 30, ["'graph'", "'node_mask'"]),
         ("mlp", graph_shown(), 30, ["'mlp'", "single array", "nodes, node_mask", "'graph' fits"]),
         ("table", graph_shown(), 30, ["'table'", "single array", "'graph' fits"]),
-        ("auto", {"a": np.zeros(2), "b": np.zeros(2)}, 30, ["single array", "a, b"]),
+        ("mlp", {"a": np.zeros(2), "b": np.zeros(2)}, 30, ["single array", "a, b", "'dict' fits"]),
+        ("dict", graph_shown(), 30, ["'dict'", "nodes, node_mask", "'graph' fits"]),
         ("graph", graph_shown(), 31, ["6 nodes", "actions_per_edge (2)", "31 actions"]),
         ("auto", graph_shown(), 15, ["6 nodes", "15 actions"]),  # edges, but not all numbers
         ("graph", graph_shown(), 70, ["6 nodes", "70 actions"]),  # seven senders
         ("graph", graph_shown(), 0, ["6 nodes", "0 actions"]),
         ("graph", graph_shown(nodes=1), 2, ["'graph'", "2 actions"]),  # no edge at all
-        ("forest", graph_shown(), 30, ["'forest'", "'auto'", "'graph'"]),
+        ("forest", graph_shown(), 30, ["'forest'", "auto", "graph"]),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(name, observation, actions, words):

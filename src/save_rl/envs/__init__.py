@@ -72,11 +72,12 @@ FAMILIES = {
 }
 
 
-_made: set[str] = set()  # environments that the user of this process asked for
+_made: set[str] = set()  # environments and factories that the user of this process asked for
 
 
 def imports(env: str) -> str:
-    """Return the module that an environment's name imports; '' for built-in environments."""
+    """Return the module that a name imports: of an environment, a network or an optimizer; '' for
+    built-in ones."""
     if env in ENVIRONMENTS or env.startswith(ATARI):
         return ""
     name = env.removeprefix(GYM)
@@ -85,13 +86,15 @@ def imports(env: str) -> str:
     return name.partition(":")[0] if ":" in name or through else ""
 
 
-def require_trust(env: str, folder: object, trust: bool, option: str) -> None:
+def require_trust(
+    name: str, folder: object, trust: bool, option: str, what: str = "environment"
+) -> None:
     """Refuse to run code that a run folder names, unless the user named it too or trusts it."""
-    module = imports(env)
-    if module and not trust and env not in _made:
+    module = imports(name)
+    if module and not trust and name not in _made:
         raise InputError(
             f"{option}: the run in '{folder}' would import and run code of '{module}' (its "
-            f"environment is '{env}'); add --trust (trust=True in Python) if you know it."
+            f"{what} is '{name}'); add --trust (trust=True in Python) if you know it."
         )
 
 
@@ -105,19 +108,37 @@ def _look_here_too() -> None:
         sys.path.append(here)
 
 
-def _factory(env: str) -> Any:
+def _factory(address: str, option: str = "ENV") -> Any:
     """Import `package.module:factory`."""
-    module_name, _, name = env.partition(":")
+    module_name, _, name = address.partition(":")
     try:
         module = importlib.import_module(module_name)
     except MissingExtra:
         raise
     except ImportError as error:
-        raise InputError(f"ENV: '{module_name}' can't be imported ({error}).") from error
+        raise InputError(f"{option}: '{module_name}' can't be imported ({error}).") from error
     try:
         return getattr(module, name)
     except AttributeError:
-        raise InputError(f"ENV: module '{module_name}' has no '{name}'.") from None
+        raise InputError(f"{option}: module '{module_name}' has no '{name}'.") from None
+
+
+def find_factory(address: str, option: str) -> Any:
+    """Return the function or class at `package.module:factory`, for something that is not an
+    environment."""
+    from save_rl.envs.check.words import cause
+
+    _look_here_too()
+    try:
+        factory = _factory(address, option)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # of the module's own code
+        raise InputError(f"{option}: '{address}' can't be imported: {cause(error)}.") from error
+    if callable(factory) is False:  # a form that keeps the type checker's Any
+        raise InputError(f"{option}: '{address}' is not a function or class.")
+    _made.add(address)
+    return factory
 
 
 def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
@@ -242,6 +263,13 @@ def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
+def _is_number(dtype: Any) -> bool:
+    """Test whether an array has real numbers or truth values; JAX keys and complex ones don't."""
+    import jax.numpy as jnp
+
+    return any(jnp.issubdtype(dtype, one) for one in (jnp.floating, jnp.integer, jnp.bool_))
+
+
 def _jax_problem(env: Any, name: str) -> BaseException | None:
     """Return the error from tracing an environment with JAX; None if it can be traced.
 
@@ -277,11 +305,13 @@ def _jax_problem(env: Any, name: str) -> BaseException | None:
             raise InputError(
                 f"ENV: '{name}'.step returns a {what} of type {value.dtype}, not a truth value."
             )
-    if not hasattr(observation, "shape"):
-        raise InputError(f"ENV: '{name}'.observe must return a single array.")
-    if observation.size == 0 or jnp.issubdtype(observation.dtype, jnp.complexfloating):
-        kind = f"{observation.dtype} {list(observation.shape)}"
-        raise InputError(f"ENV: '{name}'.observe returns {kind}, which has no real numbers.")
+    parts = jax.tree.leaves(observation)
+    if not parts:
+        raise InputError(f"ENV: '{name}'.observe returns no array.")
+    for part in parts:
+        if part.size == 0 or not _is_number(part.dtype):
+            kind = f"{part.dtype} {list(part.shape)}"
+            raise InputError(f"ENV: '{name}'.observe returns {kind}, which has no real numbers.")
     if mask is not None and (mask.shape, mask.dtype) != ((env.num_actions,), jnp.bool_):
         kind = f"{mask.dtype} {list(mask.shape)}"
         raise InputError(f"ENV: '{name}'.action_mask returns {kind}, not bool [{env.num_actions}].")

@@ -5,7 +5,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 HIDDEN = (64, 64)  # paper B.3, for torso and heads
 
@@ -46,20 +46,26 @@ class MLP(eqx.Module):
 
 
 class MLPNetwork(eqx.Module):
-    """Torso, a head with one output per action (Qθ or policy logits), optionally a value head."""
+    """Torso, a head with one output per action (Qθ or policy logits), optionally a value head.
+
+    hidden: widths of the torso; those of the heads are the paper's.
+    """
 
     torso: MLP
     head: MLP
     value: MLP | None
 
-    def __init__(self, features: int, num_actions: int, key: Array, value_head: bool = False):
+    def __init__(
+        self, features: int, num_actions: int, key: Array, value_head: bool = False,
+        hidden: tuple[int, ...] = HIDDEN,
+    ):  # fmt: skip
         torso_key, head_key, value_key = jax.random.split(key, 3)
-        self.torso = MLP((features, *HIDDEN), torso_key, activate_last=True)
-        self.head = MLP((HIDDEN[-1], *HIDDEN, num_actions), head_key)
-        self.value = MLP((HIDDEN[-1], *HIDDEN, 1), value_key) if value_head else None
+        self.torso = MLP((features, *hidden), torso_key, activate_last=True)
+        self.head = MLP((hidden[-1], *HIDDEN, num_actions), head_key)
+        self.value = MLP((hidden[-1], *HIDDEN, 1), value_key) if value_head else None
 
     def __call__(
-        self, observations: Float[Array, "B ..."]
+        self, observations: Shaped[Array, "B ..."]
     ) -> tuple[Float[Array, "B A"], Float[Array, " B"] | None]:
         """Map observations `[B, ...]` to `(head [B, A], value [B] or None)`."""
         x = self.torso(observations.reshape(observations.shape[0], -1))

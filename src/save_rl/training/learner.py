@@ -1,4 +1,4 @@
-"""Learning from batches: `β_Q L_Q + β_A L_A`, Adam, a target network. Both loops use it.
+"""Learning from batches: `β_Q L_Q + β_A L_A`, an optimiser, a target network. Both loops use it.
 
 A lock-step of acting is followed by the updates that keep the replay ratio. All their batches are
 sampled at once. The target network does not change until the end of the lock-step, so it evaluates
@@ -17,7 +17,9 @@ import optax
 from save_rl.agents import Agent
 from save_rl.learning import losses
 from save_rl.learning.replay import Transition
+from save_rl.networks.own import is_learned, parameters
 from save_rl.search.lanes import apply_mask
+from save_rl.training.networks import make_optimizer
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Array
 
@@ -43,8 +45,11 @@ class Learning:
 
     def __init__(self, agent: Agent, settings: TrainSettings, make: Callable[[Any], Any]):
         self.agent, self.settings, self._make = agent, settings, make
-        self._static = eqx.partition(make(jax.random.PRNGKey(0)), is_array)[1]
-        self._optimiser = optax.adam(settings.learning_rate)  # paper A.1, TensorFlow's defaults
+        network = make(jax.random.PRNGKey(0))
+        self._static = eqx.partition(network, is_learned)[1]
+        self._optimiser = make_optimizer(
+            settings.optimizer, settings.learning_rate, parameters(network)
+        )
 
     def network(self, params: Any) -> Any:
         """Return the network with these parameters."""
@@ -52,7 +57,7 @@ class Learning:
 
     def initial(self, key: Array) -> Learner:
         """Return an untrained learner."""
-        params = eqx.partition(self._make(key), is_array)[0]
+        params = parameters(self._make(key))
         return Learner(params, params, self._optimiser.init(params))
 
     def betas(self, episodes: Any) -> tuple[Any, Any]:
@@ -119,7 +124,7 @@ class Learning:
 
     def step(self, params: Any, optimiser: Any, gradient: Any, active: Any) -> tuple[Any, Any]:
         """Return new parameters and optimiser state; unchanged ones unless `active`."""
-        changes, new = self._optimiser.update(gradient, optimiser)
+        changes, new = self._optimiser.update(gradient, optimiser, params)
         changed = optax.apply_updates(params, changes), new
         return jax.tree.map(
             lambda new, old: jnp.where(active, new, old), changed, (params, optimiser)

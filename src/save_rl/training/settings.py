@@ -12,10 +12,14 @@ from save_rl.envs import ENVIRONMENTS
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import Linear, constant
+from save_rl.training.layer_settings import LayerSettings
 
 # General options without effect on recurrent agents, and the options to use instead.
 _NOT_RECURRENT = {
     "--network": "--r2d2.network.profile",
+    "--network.hidden": "--r2d2.network.profile",
+    "--network.filters": "--r2d2.network.profile",
+    "--optimizer": "",
     "--mixed-precision": "",
     "--discount": "--r2d2.sequences.gamma",
     "--learning-rate": "--r2d2.network.learning-rate",
@@ -53,9 +57,13 @@ class TrainSettings:
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment."""
     network: str = "auto"
-    """`mlp`, `graph`, or `table` if observations are state numbers; `auto` is the graph network if
-    observations are graphs, else the MLP. `graph-sum` adds up where `graph` averages, and
-    `graph-plain` doesn't normalise either."""
+    """`mlp`, `conv` for images, `dict` for dictionaries of arrays, `graph`, `table` if observations
+    are state numbers, or your own, `package.module:factory`; `auto` chooses by the observations.
+    `graph-sum` adds up where `graph` averages, and `graph-plain` doesn't normalise either."""
+    network_settings: Annotated[LayerSettings, tyro.conf.arg(name="network")] = field(
+        default_factory=LayerSettings
+    )
+    """Sizes of the layers."""
     mixed_precision: bool = False
     """Keep the edges of a graph network in bfloat16."""
     lanes: int = 64  # paper A, actors
@@ -65,7 +73,10 @@ class TrainSettings:
     discount: float = 0.99  # not given in the paper
     """Discount factor γ."""
     learning_rate: float = 2e-4  # paper A.1
-    """Adam's learning rate."""
+    """Learning rate of Adam, or of another --optimizer."""
+    optimizer: str = "adam"  # paper A.1
+    """`adam`, or your own, `package.module:factory`: it takes the learning rate and returns an
+    optax.GradientTransformation."""
     batch: int = 16  # paper A.1
     """Transitions per update."""
     replay: int = 4000  # paper A.1
@@ -187,6 +198,9 @@ class TrainSettings:
         """Check the settings of agents that learn from transitions."""
         require(0 <= self.discount <= 1, "--discount", self.discount, "between 0 and 1")
         require(self.learning_rate > 0, "--learning-rate", self.learning_rate, "above 0")
+        self.network_settings.check()
+        known = self.optimizer == "adam" or ":" in self.optimizer
+        require(known, "--optimizer", repr(self.optimizer), "'adam' or package.module:factory")
         require(self.batch > 0, "--batch", self.batch, "at least 1")
         require(self.replay_ratio > 0, "--replay-ratio", self.replay_ratio, "at least 1")
         require(
@@ -230,17 +244,13 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
     """
     import jax
 
-    from save_rl.envs.worker import Layout, named
     from save_rl.learning.sequence_replay import machine_memory
 
     s = settings
     if get_agent(s.agent).recurrent:
         return
-    if on_host:
-        shown = sum(x.nbytes for x in named(Layout.of(env).example()).values())
-    else:
-        key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
-        shown = 4 * jax.eval_shape(lambda key: env.observe(env.reset(key)), key).size
+    arrays = jax.tree.leaves(shown_observation(env, on_host))
+    shown = sum(x.size * x.dtype.itemsize for x in arrays)
     per_transition = 2 * shown + 4 * env.num_actions
     per_node = 64 + (4 if on_host else 24) * env.num_actions
     trees = s.lanes * (max(s.budget, s.test_budget) + 1) * per_node
@@ -256,6 +266,18 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
             )
 
 
+def shown_observation(env: Any, on_host: bool) -> Any:
+    """Return an observation of zeros; of a JAX environment, only shapes and dtypes."""
+    import jax
+
+    from save_rl.envs.worker import Layout
+
+    if on_host:
+        return Layout.of(env).example()
+    key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
+    return jax.eval_shape(lambda key: env.observe(env.reset(key)), key)
+
+
 def named_options(settings: Any, prefix: str = "--") -> Iterator[tuple[str, Any]]:
     """Yield settings by their command-line names; nested ones as `--r2d2.network.profile`."""
     for name, value in _own_options(settings, prefix):
@@ -265,12 +287,14 @@ def named_options(settings: Any, prefix: str = "--") -> Iterator[tuple[str, Any]
             yield name, value
 
 
+_RENAMED = {"seeds": "seed", "network_settings": "network"}
+
+
 def _own_options(settings: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield the fields of one settings class by their command-line names."""
     for one in fields(settings):
-        is_seed = one.name == "seeds" and isinstance(settings, TrainSettings)
-        name = prefix + ("seed" if is_seed else one.name.replace("_", "-"))
-        yield name, getattr(settings, one.name)
+        renamed = _RENAMED.get(one.name) if isinstance(settings, TrainSettings) else None
+        yield prefix + (renamed or one.name.replace("_", "-")), getattr(settings, one.name)
 
 
 _KINDS = {

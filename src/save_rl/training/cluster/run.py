@@ -32,6 +32,7 @@ from save_rl.training.cluster.local_cluster import (
     start_cluster,
 )
 from save_rl.training.cluster.settings import ClusterSettings
+from save_rl.training.host.learner import make_learning
 from save_rl.training.run import loop
 from save_rl.training.run.interrupt import StopOnSignal
 from save_rl.training.run.progress import Progress
@@ -134,11 +135,14 @@ def _check(
     plain = bool(host) and port.isdigit() and "/" not in address
     require(address == "auto" or plain, "--cluster", repr(address), _ADDRESS)
     jax.config.update("jax_platforms", "cpu")  # devices are for the learner
-    if not environments(settings)[1]:
+    envs, on_host = environments(settings)
+    if not on_host:
         raise InputError(
             f"--cluster: '{settings.env}' is written in JAX and trains on one device; leave "
             "--cluster out."
         )
+    if not get_agent(settings.agent).recurrent:
+        make_learning(settings, envs[0])  # refuses a network or an optimizer that does not fit
 
 
 def _connect(address: str, mine: list[int]) -> None:
@@ -261,12 +265,16 @@ def _on(node: str) -> Any:
 
 
 def _problem(settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the versions on this node, and why the environment can't be made there, or ''."""
-    from save_rl.envs import make_all
+    """Return the versions on this node, and why the environment, the network or the optimizer can't
+    be made there, or ''."""
+    from save_rl.envs import find_factory, make_all
 
     chosen = settings_from_json(settings)
     try:
         make_all(chosen.env, chosen.seeds, **chosen.env_options)
+        for option, name in (("--network", chosen.network), ("--optimizer", chosen.optimizer)):
+            if ":" in name:
+                find_factory(name, option)
     except Exception as error:
         return versions(), (str(error).splitlines() or [type(error).__name__])[0]
     return versions(), ""

@@ -18,13 +18,13 @@ from save_rl.errors import InputError, require
 from save_rl.learning import replay
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.replay import Replay, Transition
-from save_rl.networks import network_maker
 from save_rl.players import Player
 from save_rl.search.lanes import masks
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
 from save_rl.training.device.acting import choose_action, play, run_search
 from save_rl.training.learner import Learner, Learning, is_array
-from save_rl.training.settings import TrainSettings
+from save_rl.training.networks import maker_of
+from save_rl.training.settings import TrainSettings, shown_observation
 from save_rl.training.trainer import NO_PLAYER
 from save_rl.types import Array, Simulator
 
@@ -43,10 +43,6 @@ class SeedState(NamedTuple):
     learner: Learner
     replay: Replay
     stats: Stats
-
-
-def _key_shape() -> Any:
-    return jax.eval_shape(lambda: jax.random.PRNGKey(0))
 
 
 def stack_envs(envs: list[Simulator]) -> tuple[Any, Any]:
@@ -75,10 +71,7 @@ class DeviceTrainer:
         self.settings = settings
         self.agent: Agent = get_agent(settings.agent)
         self.env_arrays, self._env_static = stack_envs(envs)
-        seen = jax.eval_shape(lambda key: envs[0].observe(envs[0].reset(key)), _key_shape())
-        make = network_maker(
-            settings.network, seen, envs[0], self.agent.prior == "policy", settings.mixed_precision
-        )
+        make = maker_of(settings, shown_observation(envs[0], on_host=False), envs[0])
         self.learning = Learning(self.agent, settings, make)
         self.network = self.learning.network
         self.chunk: Callable[..., SeedState] = jax.jit(

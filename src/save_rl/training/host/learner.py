@@ -11,11 +11,11 @@ from save_rl.envs.worker import Layout
 from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
-from save_rl.networks import network_maker
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.host.collector import Experience
 from save_rl.training.host.updates import UpdatePrograms, Updates
 from save_rl.training.learner import Learner, Learning
+from save_rl.training.networks import maker_of
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Simulator
 
@@ -99,7 +99,4 @@ class HostLearner:
 def make_learning(settings: TrainSettings, simulator: Simulator) -> Learning:
     """Return losses and updates of the agent and the network of these settings."""
     agent, seen = get_agent(settings.agent), Layout.of(simulator).example()
-    make = network_maker(
-        settings.network, seen, simulator, agent.prior == "policy", settings.mixed_precision
-    )
-    return Learning(agent, settings, make)
+    return Learning(agent, settings, maker_of(settings, seen, simulator))

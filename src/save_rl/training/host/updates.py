@@ -17,7 +17,7 @@ import numpy as np
 from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition
-from save_rl.networks import cut, graph
+from save_rl.networks import cut, graph, is_graph
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.learner import Learner, Learning
 
@@ -247,4 +247,4 @@ class Updates:
 
 def _nodes(observation: Any) -> int:
     """Return the padded nodes of graphs; 0 for other observations."""
-    return observation["node_mask"].shape[-1] if isinstance(observation, dict) else 0
+    return observation["node_mask"].shape[-1] if is_graph(observation) else 0

@@ -12,6 +12,7 @@ from save_rl.processes import usable_cores
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import compiler_options
 from save_rl.training.host.trainer import HostTrainer
+from save_rl.training.networks import require_network_memory
 from save_rl.training.r2d2.setup import shows_frames
 from save_rl.training.r2d2.trainer import R2D2Trainer
 from save_rl.training.run.progress import warn
@@ -42,6 +43,7 @@ def make_trainer(
     envs, on_host = environments(settings, plays)
     if train:
         require_memory(settings, envs[0], on_host)
+        require_network_memory(settings, envs[0], on_host)
     if not on_host:
         if plays is not None:
             raise InputError(
