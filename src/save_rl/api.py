@@ -1,11 +1,12 @@
 """Training from Python, with the names and defaults of the command line."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from save_rl.agents import get_agent
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.settings import TrainSettings, check_kinds, named_options
@@ -44,14 +45,56 @@ def run_training(
     out: Path,
     cluster: str | None,
     cluster_settings: ClusterSettings,
+    *,
+    given: Collection[str] = (),
+    check: bool = True,
     **options: Any,
 ) -> "TrainResult":
-    """Train in this process, or on the cluster at this address."""
+    """Train in this process, or on the cluster at this address.
+
+    given: names of the settings that the user gave; others are chosen where `automatic.applies`.
+    check: look for faults of the environment first, if it is the user's own.
+    """
     check_kinds(cluster_settings, "--cluster.")
     require_numbers(named_options(cluster_settings, "--cluster."))
     require_numbers((f"--{name.replace('_', '-')}", value) for name, value in options.items())
     seconds = options.get("checkpoint_seconds", 0.0)
     require(seconds >= 0, "--checkpoint-seconds", seconds, "0 (after every chunk) or more")
+    settings = _prepared(settings, out, given, check, options)
+    result = _train(settings, out, cluster, cluster_settings, options)
+    if options.get("progress", True):
+        from save_rl.training.advice import advise
+
+        advise(settings, result.metrics)
+    return result
+
+
+def _prepared(
+    settings: TrainSettings, out: Path, given: Collection[str], check: bool, options: dict[str, Any]
+) -> TrainSettings:
+    """Return the settings with all that is chosen; refuse what is impossible or wrong."""
+    get_agent(settings.agent)  # an unknown one is refused first
+    from save_rl.training import automatic
+    from save_rl.training.run.progress import announce, warn
+    from save_rl.training.run.run_directory import RunDirectory
+
+    if not automatic.applies(settings):
+        settings.check()
+        return settings
+    if options.get("resume"):
+        return automatic.as_before(settings, given, out)
+    RunDirectory.check_new(out)
+    silent = not options.get("progress", True)
+    return automatic.first_look(
+        settings, given, check=check, apart=options.get("workers", -1) != 0,
+        say=(lambda text: None) if silent else announce, warn=warn,
+    )  # fmt: skip
+
+
+def _train(
+    settings: TrainSettings, out: Path, cluster: str | None, cluster_settings: ClusterSettings,
+    options: dict[str, Any],
+) -> "TrainResult":  # fmt: skip
     if cluster is not None:
         from save_rl.training.cluster.run import train_on_cluster
 
@@ -77,6 +120,7 @@ def train(
     checkpoint_seconds: float = 60.0,
     light_checkpoints: bool = False,
     progress: bool = True,
+    check: bool = True,
     cluster: str | None = None,
     cluster_settings: ClusterSettings | None = None,
     **settings: Any,
@@ -88,7 +132,8 @@ def train(
     `seed=(0, 1, 2)`, train in parallel in one compiled program.
     cluster: the address of a Ray cluster to train on, or `"auto"`; see `cluster_settings`. This
     process then uses JAX on the CPU only, and leaves GPUs to the learner. light_checkpoints: leave
-    the replay out of checkpoints; a run that is resumed from one fills it anew.
+    the replay out of checkpoints; a run that is resumed from one fills it anew. check: look for
+    faults of an environment of your own first.
     """
     seeds = tuple(seed) if isinstance(seed, tuple | list | range) else (seed,)
     known = [one.name for one in fields(TrainSettings)]
@@ -99,12 +144,13 @@ def train(
         if callable(settings.get(name)):
             settings[name] = env_name(settings[name], f"--{name}")
     full = TrainSettings(env=env_name(env), agent=agent, seeds=seeds, **settings)
-    full.check()
     return run_training(
         full,
         Path(out) if out is not None else default_out(full),
         cluster,
         cluster_settings or ClusterSettings(),
+        given=settings.keys(),
+        check=check,
         resume=resume,
         device=device,
         workers=workers,

@@ -1,9 +1,7 @@
 """Tests of an agent without exploration, at any search budget."""
 
-import csv
-import io
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +11,14 @@ import numpy as np
 
 from save_rl.agents import Agent, get_agent
 from save_rl.envs import ENVIRONMENTS, make, make_simulator, require_trust, runs_on_host
-from save_rl.errors import InputError, require, require_numbers
-from save_rl.files import write_atomically
+from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.players import Move, Player, make_player
 from save_rl.players import play as play_episode
+from save_rl.training.baseline import Uct, untrained_uct
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import select_device
 from save_rl.training.run import checkpoint
+from save_rl.training.run.evaluation_file import Conditions, EvaluationFile
 from save_rl.training.run.progress import Progress, warn
 from save_rl.training.run.run_directory import BEST, read_config, read_settings
 from save_rl.training.run.trainers import make_trainer
@@ -30,15 +29,20 @@ from save_rl.types import Simulator, State
 _HOST_LANES = 64
 _LARGE_BUDGET, _LARGE_BUDGET_LANES = 200, 16  # large trees need memory
 _OVER_RUNS = ("uct", "uct-threshold")  # agents that can search over the network of a run
+BASELINES = ("auto", "uct", "none")
 _PLAYERS_ONLY = ("random", "scripted")  # agents that need no search, and no network
 
 
 class TestEpisodes(NamedTuple):
-    """Test episodes at one budget; arrays `[seeds, episodes]`."""
+    """Test episodes at one budget; arrays `[seeds, episodes]`.
+
+    baseline: returns of UCT without learning at the same budget, if it was played.
+    """
 
     budget: int
     returns: np.ndarray
     steps: np.ndarray
+    baseline: np.ndarray | None = None
 
 
 def evaluate_program(
@@ -60,7 +64,11 @@ def evaluate_program(
 
 def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
     """Return the mean return over all episodes, and its standard error."""
-    returns = result.returns
+    return mean_of(result.returns)
+
+
+def mean_of(returns: np.ndarray) -> tuple[float, float]:
+    """Return the mean of returns, and its standard error."""
     return float(returns.mean()), float(returns.std() / np.sqrt(returns.size))
 
 
@@ -84,19 +92,20 @@ def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
 def _load_run(
     folder: Path, target: Any, lanes: int, workers: int, step_timeout: float = 0.0,
     plays: Agent | None = None, options: dict[str, Any] | None = None, trust: bool = False,
-    budgets: Sequence[int] = (), last: bool = False,
-) -> tuple[Trainer, Any]:  # fmt: skip
-    """Return the program of a run and its parameters by seed: the best ones if they were kept.
+    budgets: Sequence[int] = (), last: bool = False, c: float | None = None,
+) -> tuple[Trainer, Any, str]:  # fmt: skip
+    """Return the program of a run, its parameters by seed, and which they are: the best ones if
+    they were kept, else the last.
 
     plays: the agent to test with them; default the run's own. options: of the environment, if they
-    differ from the run's own. trust, last: see `evaluate`. budgets: of the tests.
+    differ from the run's own. trust, last, c: see `evaluate`. budgets: of the tests.
     """
     settings = settings_of_run(folder, "DIR", trust)
     # Tests need no replay, so a run can be tested on a machine without memory for it.
     replay = replace(settings.r2d2.replay, capacity=1, minimum=1)
     settings = replace(
         settings, env_options={**settings.env_options, **(options or {})},
-        r2d2=replace(settings.r2d2, replay=replay),
+        r2d2=replace(settings.r2d2, replay=replay), c=settings.c if c is None else c,
     )  # fmt: skip
     if plays is not None and get_agent(settings.agent).value_loss != "td":
         raise InputError(
@@ -114,7 +123,7 @@ def _load_run(
             params = program.params(template)
             best = checkpoint.load_newest(folder / BEST, params, warn, "DIR", run_id=run_id)
             if best is not None:
-                return program, best.state
+                return program, best.state, "best"
         checkpoints = folder / "checkpoints"
         found = checkpoint.load_newest(checkpoints, template, warn, "DIR", run_id=run_id)
         if found is None:
@@ -122,7 +131,7 @@ def _load_run(
     except BaseException:
         program.close()
         raise
-    return program, program.params(found.state)
+    return program, program.params(found.state), "last"
 
 
 def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Trainer, Any]:
@@ -141,7 +150,7 @@ def _play_simulator(
     """Test an agent that learns nothing on a Python simulator, episode by episode."""
     env, agent, seed, results = settings.env, settings.agent, settings.seeds[0], []
     for budget in budgets:
-        player = make_player(agent, sim, budget)
+        player = make_player(agent, sim, budget, settings.c)
         returns, steps = np.zeros((1, episodes)), np.zeros((1, episodes), int)
         with Progress(f"{env}, {agent}, budget {budget}", episodes, "episodes") as progress:
             for i in range(episodes):
@@ -150,19 +159,6 @@ def _play_simulator(
                 progress.update(i + 1, f"reward {returns[0, : i + 1].mean():.2f}")
         results.append(TestEpisodes(budget, returns, steps))
     return results
-
-
-def _write(path: Path, results: list[TestEpisodes], seeds: Sequence[int]) -> None:
-    """Write `budget,episode,return,steps`, and the seed if there are several."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    several = len(seeds) > 1
-    writer.writerow(["budget", "episode", "return", "steps", *["seed"] * several])
-    for result in results:
-        for seed, returns, steps in zip(seeds, result.returns, result.steps, strict=True):
-            for episode, (value, length) in enumerate(zip(returns, steps, strict=True)):
-                writer.writerow([result.budget, episode, float(value), length, *[seed] * several])
-    write_atomically(path, text.getvalue())
 
 
 def evaluate(
@@ -180,6 +176,10 @@ def evaluate(
     level: int | None = None,
     last: bool = False,
     trust: bool = False,
+    c: float | None = None,
+    baseline: str = "auto",
+    append: bool = True,
+    progress: bool = True,
 ) -> list[TestEpisodes]:
     """Test the run in a folder at every budget and write its `evaluation.csv`.
 
@@ -192,13 +192,21 @@ def evaluate(
     of a run, even if it has kept its best. trust: allow a run to import
     and run the `package.module:factory` that its folder names; an environment that this process
     has made or trained on needs no permission.
+
+    c: exploration constant of the searches; default that of the run. baseline: `uct` plays UCT
+    without learning beside a run, at the same budgets, and writes `evaluation-baseline.csv`; `auto`
+    does so unless the run learned from frames, and `none` never. append: keep what earlier
+    evaluations under other conditions have written. A table is written after every budget.
     """
     require_numbers(
         {
             "--budgets": tuple(budgets), "--episodes": episodes, "--seed": seed, "--level": level,
-            "--workers": workers, "--step-timeout": step_timeout,
+            "--workers": workers, "--step-timeout": step_timeout, "--c": c,
         }.items()
     )  # fmt: skip
+    if baseline not in BASELINES:
+        raise unknown_name("baseline", baseline, BASELINES, "--baseline")
+    require(c is None or c >= 0, "--c", c, "0 or more")
     if agent in _PLAYERS_ONLY:
         budgets = (0,)
     require(len(budgets) > 0, "--budgets", "()", "at least one number")
@@ -220,16 +228,24 @@ def evaluate(
             lanes = min(episodes, _HOST_LANES)
             if max(budgets) >= _LARGE_BUDGET:
                 lanes = min(lanes, _LARGE_BUDGET_LANES)
-            program, params = _load_run(
+            program, params, which = _load_run(
                 Path(run), chosen, lanes, workers, step_timeout, plays, options, trust, budgets,
-                last,
+                last, c,
             )  # fmt: skip
-            with closing(program):
-                results = evaluate_program(program, params, budgets, episodes, level)
-            seeds = program.settings.seeds
+            with closing(program), ExitStack() as stack:
+                s = program.settings
+                beside = None
+                if agent is None and _has_baseline(baseline, program):
+                    beside = stack.enter_context(untrained_uct(s, lanes, workers, step_timeout))
+                conditions = Conditions(agent or s.agent, s.env, s.c, level, s.env_options, which)
+                return _test_run(
+                    program, params, budgets, episodes, level, beside, progress,
+                    EvaluationFile(target, append), conditions,
+                )  # fmt: skip
         else:
             assert agent is not None
             settings = TrainSettings(env=str(run), agent=agent, seeds=seeds, env_options=options)
+            settings = replace(settings, c=settings.c if c is None else c)
             env = make(settings.env, seed, **options)
             if runs_on_host(env, settings.env):
                 results = _play_simulator(env, settings, budgets, episodes)
@@ -244,7 +260,45 @@ def evaluate(
             else:
                 program, params = _pure_search(settings, env)
                 results = evaluate_program(program, params, budgets, episodes)
-    _write(target, results, seeds)
+    file = EvaluationFile(target, append)
+    conditions = Conditions(agent, str(run), settings.c, level, options)
+    for result in results:
+        file.add(result.budget, result.returns, result.steps, seeds, conditions)
+    return results
+
+
+def _has_baseline(baseline: str, program: Trainer) -> bool:
+    """Test whether UCT is played beside a run."""
+    if program.agent.recurrent:
+        # Rollouts to the end of a game of Atari take longer than the game.
+        require(baseline != "uct", "--baseline", "'uct'", "'none' for an agent that learns frames")
+        return False
+    return baseline != "none"
+
+
+def _test_run(
+    program: Trainer, params: Any, budgets: Sequence[int], episodes: int, level: int | None,
+    beside: "Uct | None", progress: bool, file: EvaluationFile, conditions: Conditions,
+) -> list[TestEpisodes]:  # fmt: skip
+    """Test a run budget by budget, with UCT beside it; write each result at once."""
+    s, results = program.settings, []
+    uct = conditions._replace(agent="uct", parameters="")
+    others = EvaluationFile(file.path.with_stem(f"{file.path.stem}-baseline"), append=True)
+    for budget in budgets:
+        with Progress(
+            f"{conditions.agent}, budget {budget}", episodes, "episodes", progress
+        ) as bar:
+            program.watch_tests(lambda done, bar=bar: bar.update(done / len(s.seeds)))
+            (result,) = evaluate_program(program, params, (budget,), episodes, level)
+        file.add(budget, result.returns, result.steps, s.seeds, conditions)
+        if beside is not None and budget > 0:
+            with Progress(f"uct, budget {budget}", episodes, "episodes", progress) as bar:
+                returns, steps = beside(
+                    episodes, budget, level, lambda done, bar=bar: bar.update(done / len(s.seeds))
+                )
+            others.add(budget, returns, steps, s.seeds, uct)
+            result = result._replace(baseline=returns)
+        results.append(result)
     return results
 
 
@@ -263,11 +317,14 @@ def evaluate_levels(
     """
     chosen, lanes = select_device(device), min(episodes, _HOST_LANES)
     with jax.default_device(chosen):
-        program, params = _load_run(Path(run), chosen, lanes, workers, budgets=budgets)
+        program, params, which = _load_run(Path(run), chosen, lanes, workers, budgets=budgets)
+        s = program.settings
         with closing(program):
             for level in levels:
-                results = evaluate_program(program, params, budgets, episodes, level)
-                _write(Path(run) / level_table(level), results, program.settings.seeds)
+                file = EvaluationFile(Path(run) / level_table(level), append=False)
+                conditions = Conditions(s.agent, s.env, s.c, level, s.env_options, which)
+                for result in evaluate_program(program, params, budgets, episodes, level):
+                    file.add(result.budget, result.returns, result.steps, s.seeds, conditions)
 
 
 def level_table(level: int) -> str:
@@ -285,7 +342,7 @@ def trained_player(
     require(budget >= 1, "--budget", budget, "at least 1")
     chosen = select_device(device)
     with jax.default_device(chosen):
-        program, params = _load_run(Path(run), chosen, 1, 0, trust=trust)
+        program, params, _ = _load_run(Path(run), chosen, 1, 0, trust=trust)
         program.close()
         try:
             player = program.player(params, sim, budget)

@@ -1,6 +1,7 @@
 """Agents that learn nothing, for any Python simulator: random, scripted, plain search."""
 
 import math
+import time
 import traceback
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -55,15 +56,15 @@ class Episode(NamedTuple):
 Player = Callable[[State, np.random.Generator], Move]
 
 
-def make_player(name: str, sim: Simulator, budget: int = 0) -> Player:
-    """Return a player by name; `budget` is the number of simulations of `uct`."""
+def make_player(name: str, sim: Simulator, budget: int = 0, c: float = 2.0) -> Player:
+    """Return a player by name; `budget` is the number of simulations of `uct`, `c` its constant."""
     if name not in PLAYERS:
         raise unknown_name("agent without training", name, PLAYERS, "--agent")
     if name == "scripted":
         return _scripted(sim)
     if name == "uct":
         require(budget >= 1, "--budget", budget, "at least 1")
-        return partial(_uct, sim, budget)
+        return partial(_uct, sim, budget, c=c)
     return partial(_random, sim)
 
 
@@ -166,6 +167,24 @@ def _uct(
         sim, [state], budget=budget, c=c, discount=discount, seed=int(rng.integers(2**31))
     )
     return best_tried(sim, state, result)
+
+
+def uct_returns(
+    sim: Simulator, budget: int, c: float, discount: float, seconds: float
+) -> list[float]:
+    """Return the returns of the episodes that UCT finishes in this time, at most 50."""
+    end, returns = time.monotonic() + seconds, []
+    for seed in range(50):
+        rng, state, total = np.random.default_rng(seed), sim.reset(seed), 0.0
+        for _ in range(LONGEST):
+            if time.monotonic() >= end:
+                return returns
+            move = _uct(sim, budget, state, rng, c=c, discount=discount)
+            state, total = move.state, total + move.reward
+            if move.over:
+                break
+        returns.append(total)
+    return returns
 
 
 def best_tried(sim: Simulator, state: State, result: SearchResult) -> Move:

@@ -202,7 +202,7 @@ def test_an_actor_that_asks_another_process_acts_as_by_itself():
         return np.asarray(prior)[0], np.asarray(value)[0]
 
     actors = [ActorProcess(lambda parameters: parameters), ActorProcess(None, ask)]
-    request = StepRequest(episodes=0, length=1.0, level=-1, version=0)
+    request = StepRequest(episodes=0, env_steps=0, length=1.0, level=-1, version=0)
     for actor in actors:
         actor.start(Task(asdict(chosen), 0, 0, 0, LANES, -1))
     for _ in range(3):
@@ -287,7 +287,7 @@ def test_an_actor_that_is_ahead_does_not_repeat_itself():
     actor.start(Task(asdict(settings()), 0, 0, 0, LANES, -1))
     trainer = HostTrainer(settings(), [maze(3)])
     leaves = jax.tree.leaves(trainer.params(trainer.begin()))
-    request = StepRequest(episodes=0, length=1.0, level=-1, version=0)
+    request = StepRequest(episodes=0, env_steps=0, length=1.0, level=-1, version=0)
     seeds = [actor.act(request, [leaves]).experience.next_seed for _ in range(2)]
     assert not np.array_equal(*seeds)
     trainer.close()

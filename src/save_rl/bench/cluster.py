@@ -189,7 +189,7 @@ class _Alone:
     def __init__(self, case: _Case, processes: int):
         settings, lanes = case.settings, case.settings.lanes
         level = case.trainer.learning.level(case.state)
-        request = StepRequest(episodes=0, length=1.0, level=level, version=0)
+        request = StepRequest(episodes=0, env_steps=0, length=1.0, level=level, version=0)
         leaves = [np.asarray(x) for x in jax.tree.leaves(case.trainer.params(case.state))]
         make: Any = ray.remote(_Acting).options(runtime_env={"env_vars": actor_group.ONE_CORE})
         tasks = [

@@ -68,21 +68,24 @@ class Train:
     light_checkpoints: bool = False
     """Leave the replay out of checkpoints: small enough to send, but a resumed run fills a new one
     first, so it is not the same bit for bit."""
+    check: bool = True
+    """Look for faults of a simulator of your own before training, for a few seconds."""
     cluster: str | None = None
     """Train on a Ray cluster: its address, as ray start prints it; or auto, for the cluster that
     this machine is part of, or else a new one on this machine."""
     cluster_settings: Annotated[ClusterSettings, tyro.conf.arg(name="cluster")] = field(
         default_factory=ClusterSettings
     )
+    given: Annotated[frozenset[str], tyro.conf.Suppress] = frozenset()
+    """Names of the settings that were given, even if they are the defaults."""
 
     def run(self) -> None:
         settings = replace(self.settings, env_options=read_options(self.env_options))
-        settings.check()
         out = self.out or default_out(settings)
         options: dict[str, Any] = {
             "resume": self.resume, "device": self.device, "workers": self.workers,
             "step_timeout": self.step_timeout, "checkpoint_seconds": self.checkpoint_seconds,
-            "light_checkpoints": self.light_checkpoints,
+            "light_checkpoints": self.light_checkpoints, "given": self.given, "check": self.check,
         }  # fmt: skip
         metrics = run_training(
             settings, out, self.cluster, self.cluster_settings, **options
@@ -124,12 +127,18 @@ class Evaluate:
     """Seconds after which a worker that does not answer is replaced; 0 for no limit."""
     trust: bool = False
     """Allow the run to import the package.module:factory that its folder names."""
+    c: float | None = None
+    """Exploration constant of the searches; default that of the run."""
+    baseline: str = "auto"
+    """uct plays UCT without learning beside a run, at the same budgets, into
+    DIR/evaluation-baseline.csv; auto does so unless the run learned from frames; none never."""
 
     def run(self) -> None:
         from rich.console import Console
 
-        from save_rl.evaluation import evaluate, mean_and_error
+        from save_rl.evaluation import evaluate, mean_and_error, mean_of
         from save_rl.report.plots import budget_table
+        from save_rl.training.run.progress import warn
 
         results = evaluate(
             self.run_or_env,
@@ -145,10 +154,17 @@ class Evaluate:
             level=self.level,
             last=self.last,
             trust=self.trust,
+            c=self.c,
+            baseline=self.baseline,
         )
         title = f"Test reward of {self.run_or_env}, {self.episodes} episodes"
         cells = {result.budget: mean_and_error(result) for result in results}
-        Console().print(budget_table({self.agent or "run": cells}, title))
+        beside = {r.budget: mean_of(r.baseline) for r in results if r.baseline is not None}
+        rows = {self.agent or "run": cells, **({"UCT without learning": beside} if beside else {})}
+        Console().print(budget_table(rows, title))
+        for budget, (mean, error) in beside.items():
+            if mean - error > cells[budget][0] + cells[budget][1]:
+                warn(f"UCT without learning is better at budget {budget}; train for longer.")
 
 
 @dataclass(frozen=True)
@@ -352,4 +368,8 @@ def parse(arguments: Sequence[str]) -> Command:
             raise
         raise InputError(_one_sentence(errors.getvalue(), name)) from None
     require_numbers(_named(command))
+    if isinstance(command, Train):
+        names = {option.partition("=")[0].lstrip("-").replace("-", "_") for option in options}
+        given = frozenset(one.name for one in fields(TrainSettings) if one.name in names)
+        return replace(command, given=given)
     return command

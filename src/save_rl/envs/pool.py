@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from save_rl.envs.watchdog import WATCHDOG, place_in
 from save_rl.envs.worker import (
     ADVANCE,
     ANY_LEVEL,
@@ -106,7 +107,9 @@ class _Worker:
 
     def answer(self, timeout: float) -> list[tuple[int, str]] | None:
         """Return the faults of the oldest request; None if the process died or does not answer."""
-        if timeout > 0 and not self._poll.poll(timeout * 1000):
+        if timeout == 0:
+            WATCHDOG.waiting(self._poll.poll, self._trace)
+        elif not self._poll.poll(timeout * 1000):
             return None
         data = os.read(self._replies, REPLY.size)
         if len(data) < REPLY.size:
@@ -128,13 +131,23 @@ class _Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(0.2)
         hangs = self.process.poll() is None
-        if hangs:
-            self.process.send_signal(signal.SIGUSR1)
-            time.sleep(0.3)
-        self.crash.seek(0)
-        trace = self.crash.read().decode(errors="replace").strip()
+        trace = self._trace() if hangs else self._written(0)
         why = "it did not answer in time" if hangs else ending(self.process.poll())
-        return f"A worker process died: {why}.\n{trace}".rstrip() + "\n"
+        where = place_in(trace)
+        inside = f", in {where}" if where else ""
+        return f"A worker process died: {why}{inside}.\n{trace}".rstrip() + "\n"
+
+    def _trace(self) -> str:
+        """Ask the process where it is; return its traceback."""
+        before = os.fstat(self.crash.fileno()).st_size
+        self.process.send_signal(signal.SIGUSR1)
+        time.sleep(0.3)
+        return self._written(before)
+
+    def _written(self, start: int) -> str:
+        """Return the tracebacks in the file of the process from byte `start` on."""
+        size = os.fstat(self.crash.fileno()).st_size - start
+        return os.pread(self.crash.fileno(), size, start).decode(errors="replace").strip()
 
     def dismiss(self) -> None:
         """Close the pipes: the process reads an end of file and exits."""
@@ -187,6 +200,8 @@ class Pool:
         self._in_a_row = 0
         self._commands: list[deque[int]] = [deque() for _ in sizes]  # sent, not yet received
         self._timeout, self._warn, self._sources = timeout, warn, sources
+        if sources:
+            WATCHDOG.name = f"the simulator '{sources[0].env}'"
         self._workers: list[_Worker] = []
         self._memory: int | None = None
         self._local: Lanes | None = None
@@ -261,7 +276,8 @@ class Pool:
         if request.command != RESET:
             self.arrays.action[low:high][self.lost[low:high]] = -1
         if self._local is not None:
-            self._answers[group].append(self._local.run(request, low, high))
+            with WATCHDOG:
+                self._answers[group].append(self._local.run(request, low, high))
             return
         packed = request.pack()
         for number, worker in enumerate(self._workers):
@@ -319,7 +335,8 @@ class Pool:
             lines = [line.strip() for line in why.splitlines() if line.strip()]
             reason = lines[0] if lines[0].startswith("A worker") else lines[-1]
             episodes = "an episode is" if len(lanes) == 1 else f"{len(lanes)} episodes are"
-            self._warn(f"the simulator failed ({reason.rstrip('.')}); {episodes} restarted.")
+            name = f" '{self._sources[0].env}'" if self._sources else ""
+            self._warn(f"the simulator{name} failed ({reason.rstrip('.')}); {episodes} restarted.")
 
     def ask(self, group: int, command: int) -> None:
         """`send` and `receive`."""

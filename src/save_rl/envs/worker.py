@@ -149,7 +149,7 @@ def _check_numbers(what: str, x: np.ndarray) -> None:
     with np.errstate(over="ignore"):
         finite = x.dtype.kind != "f" or np.isfinite(x.astype(_plain(x))).all()
     if not finite or _is_beyond(x):
-        raise InputError(f"ENV: {what} with a number that is not finite in 32 bits.")
+        raise InputError(f"ENV: {what} with a number that is not finite in float32; scale it.")
 
 
 def _is_beyond(x: np.ndarray) -> bool:
@@ -369,7 +369,7 @@ class Lanes:
                 part[wrong] = 0
                 failed = set(lanes) - {lane for lane, _ in faults}
                 failed &= set((low + np.flatnonzero(wrong)).tolist())
-                text = f"ValueError: {what} that is not finite.\n"
+                text = f"ValueError: {what} that is not finite in float32.\n"
                 faults += [(lane, text) for lane in sorted(failed)]
 
 

@@ -132,7 +132,10 @@ def train_and_test(
         evaluate_levels(folder, levels, missing[0].budgets, missing[0].episodes, **places)
     for name, budgets, episodes, agent, level, last in missing:
         if level is None:
-            evaluate(folder, budgets, episodes, agent=agent, out=folder / name, last=last, **places)
+            evaluate(
+                folder, budgets, episodes, agent=agent, out=folder / name, last=last,
+                baseline="none", append=False, **places,
+            )  # fmt: skip
     found = read_cell(cell)
     assert found is not None, f"'{folder}' has no complete tests"
     return found

@@ -30,6 +30,7 @@ _NOT_RECURRENT = {
     "--epsilon-start": "",
     "--epsilon-end": "",
     "--epsilon-episodes": "",
+    "--epsilon-steps": "",
     "--beta-episodes": "",
     "--temperature": "",
     "--curriculum": "",
@@ -88,9 +89,12 @@ class TrainSettings:
     epsilon_start: float = 1.0  # paper A.1
     """ε of the first episode: the probability of a random action, averaged over its steps."""
     epsilon_end: float = 0.01  # paper A.1
-    """ε after --epsilon-episodes."""
+    """ε after --epsilon-episodes or --epsilon-steps."""
     epsilon_episodes: float = 1e4  # paper A.1
     """Episodes over which ε falls from its start to its end."""
+    epsilon_steps: float = 0.0
+    """Real steps over which ε falls, instead of --epsilon-episodes; it is then the same at every
+    step of an episode. 0 counts episodes."""
     beta_q: float | None = None
     """Weight of the Q-learning loss; default the agent's, annealed in Construction tasks."""
     beta_a: float | None = None
@@ -119,12 +123,30 @@ class TrainSettings:
 
     @property
     def epsilon(self) -> Linear:
-        """The mean ε of an episode, as a schedule over episodes."""
+        """The mean ε of an episode, as a schedule over episodes, or over `epsilon_steps`."""
         if get_agent(self.agent).recurrent:
             from save_rl.learning.exploration import epsilon_ladder
 
             return constant(float(epsilon_ladder(self.lanes).mean()))
-        return Linear(self.epsilon_start, self.epsilon_end, self.epsilon_episodes)
+        over = self.epsilon_steps or self.epsilon_episodes
+        return Linear(self.epsilon_start, self.epsilon_end, over)
+
+    def mean_epsilon(self, episodes: Any, env_steps: Any) -> Any:
+        """Return the mean ε of an episode after this many episodes and real steps."""
+        return self.epsilon.at(env_steps if self.epsilon_steps else episodes)
+
+    def lane_epsilon(self, episodes: Any, env_steps: Any, step: Any, length: Any) -> Any:
+        """Return the probability of a random action in lanes `[lanes]` of one seed.
+
+        step: `[lanes]`, 0-based in their episodes. length: of a typical episode. A schedule over
+        real steps is for any simulator, where the length of a typical episode says little.
+        """
+        mean = self.mean_epsilon(episodes, env_steps)
+        if self.epsilon_steps:
+            return mean + 0.0 * step
+        from save_rl.learning.exploration import epsilon_at_step  # imports NumPy
+
+        return epsilon_at_step(mean, step, length)
 
     @property
     def betas(self) -> tuple[Linear, Linear]:
@@ -222,6 +244,8 @@ class TrainSettings:
         ):  # fmt: skip
             require(0 <= value <= 1, option, value, "between 0 and 1")
         require(self.epsilon_episodes > 0, "--epsilon-episodes", self.epsilon_episodes, "above 0")
+        allowed = "above 0, or 0 to count episodes"
+        require(self.epsilon_steps >= 0, "--epsilon-steps", self.epsilon_steps, allowed)
         within = self.beta_episodes is None or self.beta_episodes > 0
         require(within, "--beta-episodes", self.beta_episodes, "above 0")
         require(self.temperature > 0, "--temperature", self.temperature, "above 0")

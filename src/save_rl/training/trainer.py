@@ -1,5 +1,6 @@
 """The protocol of all programs, which the loop, tests and players use: on a device or a cluster."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -77,6 +78,13 @@ class Trainer(Protocol):
 
         number: of this test, part of the random seed. level: of the episodes, in environments with
         levels; with a curriculum, the default is the hardest.
+        """
+        ...
+
+    def watch_tests(self, report: Callable[[int], None]) -> None:
+        """Have `play` call `report` with the number of episodes finished so far, of all seeds.
+
+        A compiled test has nothing to report before it is over.
         """
         ...
 

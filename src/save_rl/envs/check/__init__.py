@@ -16,6 +16,7 @@ from save_rl.envs.check.interface import Jitted, look_at_names
 from save_rl.envs.check.witness import Place, Witness, Wrong, array_of, blame, named
 from save_rl.envs.check.words import Finding, Report, difference, shown
 from save_rl.envs.pool import Pool, Source
+from save_rl.envs.watchdog import WATCHDOG
 from save_rl.errors import InputError, RunError, require
 
 __all__ = ["check", "check_named", "Report", "Finding"]
@@ -49,7 +50,23 @@ def check_named(
 
     If nothing is wrong, it is played in a worker process too, unless it is a JAX environment.
     """
-    simulator = make_simulator(env, seed, **env_options)
+    witness, _ = check_named_episodes(
+        env, env_options, seeds=seeds, steps=steps, seed=seed, seconds=seconds
+    )
+    return witness.report()
+
+
+def check_named_episodes(
+    env: str, env_options: dict[str, Any], *, seeds: int, steps: int, seed: int, seconds: float,
+    apart: bool = True,
+) -> tuple[Witness, list[Episode]]:  # fmt: skip
+    """`check_named`, as a witness with its report and the random episodes that it played.
+
+    apart: play in a worker process too.
+    """
+    WATCHDOG.name = f"the simulator '{env}'"
+    with WATCHDOG:
+        simulator = make_simulator(env, seed, **env_options)
     witness, episodes = _look(simulator, seeds, steps, seed, seconds)
     if witness.report().ok:
         try:
@@ -57,9 +74,9 @@ def check_named(
         except InputError as refused:
             text = f"training refuses it: {str(refused).removeprefix('ENV: ')}"
             witness.found("interface", "wrong", text)
-    if witness.report().ok and not isinstance(witness.simulator, Jitted):
+    if apart and witness.report().ok and not isinstance(witness.simulator, Jitted):
         _processes(witness, episodes[:_LANES], Source(env, seed, env_options))
-    return witness.report()
+    return witness, episodes
 
 
 def _look(

@@ -8,6 +8,7 @@ import numpy as np
 
 from save_rl.envs.check.witness import Witness, Wrong
 from save_rl.envs.check.words import cause, kind, shown
+from save_rl.envs.watchdog import WATCHDOG
 from save_rl.envs.worker import MOST_ACTIONS
 
 _REQUIRED = ("reset", "step", "observe")
@@ -76,7 +77,7 @@ def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
     arrays.
     """
     state, takes_seeds = None, False
-    with suppress(Exception, SystemExit):
+    with suppress(Exception, SystemExit), WATCHDOG:
         state, takes_seeds = simulator.reset(seed), True
     if "jax" not in sys.modules:
         return simulator

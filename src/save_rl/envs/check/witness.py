@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from save_rl.envs.check.words import Finding, Report, Seen, cause, entry, kind, listed, parts, shown
+from save_rl.envs.watchdog import WATCHDOG
 from save_rl.types import State
 
 _LARGE = 1e3  # numbers beyond this are worth a note
@@ -96,7 +97,8 @@ class Witness:
     def call(self, method: str, place: Place, *arguments: Any) -> Any:
         start = time.perf_counter()
         try:
-            result = getattr(self.simulator, method)(*arguments)
+            with WATCHDOG:
+                result = getattr(self.simulator, method)(*arguments)
         except (Exception, SystemExit) as error:
             subject = _SUBJECT_OF.get(method, method)
             first = {"reset": arguments[0], "load_state": "save_state(state)"}.get(method, "state")
@@ -203,8 +205,8 @@ class Witness:
             text = f": {entry(name, index)} is {array[tuple(index)]}, at {place}."
             self.found("observations", "wrong", "observe gave a number that is not finite", text)
         elif highest > np.finfo(np.float32).max:
-            text = f": {name} has {highest:.3g}, at {place}; it becomes infinite."
-            self.found("observations", "note", "float32 can't hold some numbers", text)
+            text = f": {name} has {highest:.3g}, at {place}. Networks use float32: scale it."
+            self.found("observations", "wrong", "float32 can't hold some numbers", text)
         elif highest > _LARGE:
             text = f": {name} has {highest:.5g}, at {place}; scale it to about 1 for the network."
             self.found("observations", "note", "some numbers are large", text)

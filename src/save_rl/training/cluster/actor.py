@@ -37,6 +37,7 @@ class StepRequest(NamedTuple):
     """A request for one step of all lanes, with the progress of the run."""
 
     episodes: int
+    env_steps: int
     length: float
     level: int  # of new episodes, see `envs.worker.Arrays`
     version: int  # of the parameters to act with
@@ -74,6 +75,7 @@ class Episodes(NamedTuple):
     episode_step: np.ndarray  # [1, lanes]
     episode_return: np.ndarray  # [1, lanes]
     episodes: np.ndarray  # [1]
+    env_steps: np.ndarray  # [1]
     length: np.ndarray  # [1]
 
 
@@ -109,6 +111,7 @@ class TransitionLanes:
             episode_step=np.zeros(shape, np.int32),
             episode_return=np.zeros(shape, np.float32),
             episodes=np.zeros(1, np.int64),
+            env_steps=np.zeros(1, np.int64),
             length=np.ones(1, np.float32),
         )
 
@@ -122,7 +125,9 @@ class TransitionLanes:
         if self._last is not None:
             state = collector.renew(state, self._last, np.array([request.level]), _ALL)
         state = state._replace(
-            episodes=np.array([request.episodes]), length=np.array([request.length], np.float32)
+            episodes=np.array([request.episodes]),
+            env_steps=np.array([request.env_steps]),
+            length=np.array([request.length], np.float32),
         )
         found = collector.step(state, self._evaluator, number, _ALL)
         found = found._replace(transitions=jax.tree.map(np.asarray, found.transitions))

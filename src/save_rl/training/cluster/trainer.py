@@ -131,6 +131,7 @@ class ClusterTrainer:
     def _request(self, state: Any) -> StepRequest:
         return StepRequest(
             episodes=int(state.episodes[0]),
+            env_steps=int(state.env_steps[0]),
             length=float(state.length[0]),
             level=self.learning.level(state),
             version=self.version,
@@ -162,6 +163,10 @@ class ClusterTrainer:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Play test episodes on this machine; return their returns and lengths `[1, episodes]`."""
         return self._local.play(params, episodes, budget, number, level)
+
+    def watch_tests(self, report: Callable[[int], None]) -> None:
+        """Have `play` call `report` with the number of episodes finished so far."""
+        self._local.watch_tests(report)
 
     def player(self, params: Any, sim: Simulator, budget: int) -> Player:
         """Return a player of a simulator that acts as in tests."""

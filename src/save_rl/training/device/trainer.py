@@ -16,7 +16,6 @@ import numpy as np
 from save_rl.agents import Agent, get_agent
 from save_rl.errors import InputError, require
 from save_rl.learning import replay
-from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.replay import Replay, Transition
 from save_rl.players import Player
 from save_rl.search.lanes import masks
@@ -148,6 +147,9 @@ class DeviceTrainer:
         )
         return np.asarray(returns), np.asarray(steps)
 
+    def watch_tests(self, report: Callable[[int], None]) -> None:
+        """Do nothing: tests are compiled."""
+
     def player(self, params: Any, sim: Simulator, budget: int) -> Player:
         """Refuse: a network of this program needs an environment in JAX."""
         raise InputError(NO_PLAYER)
@@ -217,7 +219,9 @@ class DeviceTrainer:
             agent, self.network(state.learner.params), env, before, rule=agent.search,
             budget=s.budget, c=s.c, discount=s.discount, key=search_key, noise=agent.root_noise,
         )  # fmt: skip
-        epsilon = epsilon_at_step(s.epsilon.at(state.episodes), state.episode_step, state.length)
+        epsilon = s.lane_epsilon(
+            state.episodes, state.steps * jnp.float32(s.lanes), state.episode_step, state.length
+        )
         actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.c))(
             result, epsilon, jax.random.split(action_key, s.lanes)
         )

@@ -108,6 +108,8 @@ class Actor:
         self.test_places = self._places(len(train), test)
         self.history: Any = np.zeros((len(simulators), lanes, 16), np.int32)
         """Actions of the current episodes, `[seeds, lanes, at least as many as steps]`."""
+        self.on_episodes: Callable[[int], None] | None = None
+        """Called in `play` with the number of episodes finished so far."""
 
     def _places(self, first: int, sizes: list[int]) -> Places:
         blocks = [
@@ -302,7 +304,7 @@ class Actor:
         episode = np.tile(np.minimum(np.arange(size), episodes), (many, 1))
         begun = np.full(many, min(size, episodes))
         rows, greedy = np.arange(many)[:, None], np.full(lanes.shape, -1.0)
-        fresh, t = episode < episodes, 0
+        fresh, t, finished = episode < episodes, 0, 0
         commit = getattr(evaluate, "commit_step", None)
         while np.any(episode < episodes):
             random = self.each(TEST, number, t)
@@ -324,6 +326,9 @@ class Actor:
                 episode[i, lane] = min(begun[i], episodes)
                 fresh[i, lane] = begun[i] < episodes
                 begun[i] += 1
+                finished += 1
+            if self.on_episodes is not None and over.any():
+                self.on_episodes(finished)
             if commit is not None:
                 commit(fresh[0])
             t += 1

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent
-from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.replay import Transition
 from save_rl.networks.graph import sizes as graph_sizes
 from save_rl.training.host.actor import ACT, Actor, Decision
@@ -54,9 +53,9 @@ class Collector:
         random = actor.each(ACT, step)
         before = pool.observation(lanes)
         epsilon = np.stack([
-            epsilon_at_step(s.epsilon.at(episodes), steps, length)
-            for episodes, steps, length in zip(
-                state.episodes, state.episode_step, state.length, strict=True
+            s.lane_epsilon(*of_seed)
+            for of_seed in zip(
+                state.episodes, state.env_steps, state.episode_step, state.length, strict=True
             )
         ])  # fmt: skip
         active = ~pool.lost[lanes] & running[:, None]

@@ -9,7 +9,7 @@ A checkpoint stores an episode in progress as its seed and its actions: simulato
 replaying the actions leads to the same state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +45,7 @@ from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.host.collector import Collector, Experience
 from save_rl.training.host.evaluator import Network, quarters
 from save_rl.training.host.learner import HostLearner, make_learning
+from save_rl.training.host.spot_check import SpotChecks
 from save_rl.training.host.updates import Updates
 from save_rl.training.learner import Learner
 from save_rl.training.settings import TrainSettings
@@ -132,9 +133,14 @@ class HostTrainer:
         self.curriculum, self.pool = self.actor.curriculum, self.actor.pool
         self.collector = Collector(self.actor, self.agent, is_graph(seen))
         self._counted = np.zeros(len(simulators), np.int64)  # faults included in `restarts`
+        self._warn: Callable[[str], None] | None = places.get("warn")
+        self.spot_checks = SpotChecks(simulators, layout, settings.env, self._warn)
 
     def close(self) -> None:
-        """End threads and workers."""
+        """End threads and workers; say how many spot checks failed, if there were any."""
+        summary = self.spot_checks.summary()
+        if summary and self._warn is not None:
+            self._warn(summary)
         self._end_threads()
         self.actor.close()
 
@@ -222,6 +228,7 @@ class HostTrainer:
             updates = self.learner.updates(state, self.actor.each(LEARN, t), running)
             state, new = self._lock_step(state, t, running, updates)
             made, losses = made + updates.made, losses + new
+        self.spot_checks.after_chunk(state, self.actor)
         return self.count(state, made, losses)
 
     def count(self, state: TrainState, made: np.ndarray, losses: list[Any]) -> TrainState:
@@ -311,6 +318,10 @@ class HostTrainer:
         levels; with a curriculum, the default is the hardest.
         """
         return self.actor.play(self.network.with_params(params), episodes, budget, number, level)
+
+    def watch_tests(self, report: Callable[[int], None]) -> None:
+        """Have `play` call `report` with the number of episodes finished so far."""
+        self.actor.on_episodes = report
 
     def player(self, params: Any, sim: Simulator, budget: int) -> Player:
         """Return the first seed as a player of a simulator; it acts as in tests."""

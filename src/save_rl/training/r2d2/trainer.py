@@ -5,7 +5,7 @@ batches and the lanes' parameters are fixed before. So a run does not depend on 
 number of workers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -167,6 +167,10 @@ class R2D2Trainer:
         lanes = self.actor.test_places.lanes.shape[1]
         evaluator = RecurrentEvaluator(self.setup.networks, lanes, budget).use(params)
         return self.actor.play(evaluator, episodes, budget, number, level)
+
+    def watch_tests(self, report: Callable[[int], None]) -> None:
+        """Have `play` call `report` with the number of episodes finished so far."""
+        self.actor.on_episodes = report
 
     def player(self, params: Any, sim: Simulator, budget: int) -> Player:
         """Return a player of a simulator that acts as in tests.

@@ -5,12 +5,15 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from save_rl.envs.watchdog import WATCHDOG
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopOnSignal:
     """While entered, the first signal sets `code` (128 + its number); a second acts as usual.
 
+    While a simulator hangs, the first one stops the work at once; the last checkpoint is kept.
     A SIGHUP that is ignored, as under nohup, stays ignored.
     """
 
@@ -30,6 +33,8 @@ class StopOnSignal:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.code = 128 + number
         self._restore()
+        if WATCHDOG.hanging:  # nobody would look at `code`
+            raise KeyboardInterrupt
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

@@ -1,6 +1,7 @@
 """A training run: compiled chunks, with metrics, checkpoints and signals in between."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import Trainer
 
 SAVING = 9  # wait this many times the duration of a checkpoint before the next
+RECENT = 100  # episodes of the rolling mean beside the progress bar
 ENOUGH_EPISODES = 20  # of a level, before its mean return can be the best
 
 
@@ -74,6 +76,7 @@ class _Run:
         self._best: list[tuple[float, float]] = [(-1.0, 0.0)] * len(settings.seeds)
         self._best_params: Any = None  # [seeds, ...]
         self._failed: dict[int, str] = {}  # why seeds stopped, by index
+        self.recent = [RecentReturns() for _ in settings.seeds]
 
     def restore(self) -> None:
         """Continue from the newest checkpoint, or from the start if there is none."""
@@ -234,8 +237,9 @@ class _Run:
         for i, seed in enumerate(s.seeds):
             if stats.steps[i] == 0 or i in self._failed:
                 continue
+            self.recent[i].add(int(stats.episodes[i]), float(stats.return_sum[i]))
             episodes, updates = int(stats.episodes[i]), max(int(stats.updates[i]), 1)
-            so_far = float(done.episodes[i])
+            so_far, steps = float(done.episodes[i]), float(done.env_steps[i])
             level, played = int(done.level[i]), int(stats.level_episodes[i])
             beta_q, beta_a = (beta.at(so_far) for beta in s.betas)
             healthy = done.health if done.health and done.health.steps[i] else None
@@ -251,7 +255,7 @@ class _Run:
                     "return_max": float(stats.return_max[i]) if episodes else "",
                     "loss_q": float(stats.loss_q[i]) / updates,
                     "loss_a": float(stats.loss_a[i]) / updates,
-                    "epsilon": float(s.epsilon.at(so_far)) if agent.explores else 0.0,
+                    "epsilon": float(s.mean_epsilon(so_far, steps)) if agent.explores else 0.0,
                     "beta_q": float(beta_q),
                     "beta_a": float(beta_a),
                     "episode_length": float(done.length[i]),
@@ -275,10 +279,36 @@ def _copy_seed(index: int, best: np.ndarray, new: Any) -> None:
     best[index] = np.asarray(new[index])
 
 
-def _note(rows: list[dict[str, Any]], simulations_per_second: float) -> str:
-    """Return the text beside the progress bar."""
-    rewards = [row["return_mean"] for row in rows if row["return_mean"] != ""]
-    reward = f"reward {np.mean(rewards):.2f}" if rewards else "reward -"
+class RecentReturns:
+    """The mean return of a seed's last episodes: `RECENT`, or as many more as a line has."""
+
+    def __init__(self) -> None:
+        self._sums: deque[tuple[int, float]] = deque()  # episodes, and the sum of their returns
+
+    def add(self, episodes: int, total: float) -> None:
+        """Add the episodes of a line of metrics."""
+        if episodes:
+            self._sums.append((episodes, total))
+        while self._sums and self.episodes - self._sums[0][0] >= RECENT:
+            self._sums.popleft()
+
+    @property
+    def episodes(self) -> int:
+        return sum(count for count, _ in self._sums)
+
+    @property
+    def mean(self) -> float:
+        return sum(total for _, total in self._sums) / self.episodes
+
+
+def _note(
+    rows: list[dict[str, Any]], recent: list[RecentReturns], simulations_per_second: float
+) -> str:
+    """Return the text beside the progress bar: means over seeds."""
+    means = [seed.mean for seed in recent if seed.episodes]
+    counts = [seed.episodes for seed in recent if seed.episodes]
+    reward = f"reward {np.mean(means):.2f} (last {min(counts)})" if means else "reward -"
+    reward += f"  ε {np.mean([row['epsilon'] for row in rows]):.2f}" if rows else ""
     tests = [row["test_return"] for row in rows if row["test_return"] != ""]
     test = f"  test {np.mean(tests):.2f}" if tests else ""
     speed = f"  {simulations_per_second:,.0f} sims/s" if simulations_per_second else ""
@@ -385,7 +415,7 @@ def train(
                     clock, counted, rate = time.monotonic(), run.simulations(), 0.0
                 else:
                     rate = (run.simulations() - counted) / (time.monotonic() - clock)
-                bar.update(run.progress(), _note(list(latest.values()), rate))
+                bar.update(run.progress(), _note(list(latest.values()), run.recent, rate))
         result = _finish(run, draw=True)
         run.require_success()
         return result

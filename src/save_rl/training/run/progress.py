@@ -20,6 +20,11 @@ def warn(message: str) -> None:
     _print(f"warning: {message}")
 
 
+def announce(text: str) -> None:
+    """Print a line of information."""
+    _print(text)
+
+
 def _bar() -> Any:
     """Return a progress bar for a terminal, with an optional table `below` it."""
     from rich.console import Console

@@ -6,6 +6,7 @@ from typing import Any
 from save_rl.agents import AGENTS, Agent, get_agent
 from save_rl.envs import make_all, runs_on_host
 from save_rl.envs.pool import Source
+from save_rl.envs.watchdog import WATCHDOG
 from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, require
 from save_rl.processes import usable_cores
@@ -72,8 +73,9 @@ def environments(
     settings: TrainSettings, plays: Agent | None = None
 ) -> tuple[list[Simulator], bool]:
     """Return an environment per seed, and whether they are Python simulators."""
-    envs = make_all(settings.env, settings.seeds, **settings.env_options)
-    on_host = runs_on_host(envs[0], settings.env)
+    with WATCHDOG:
+        envs = make_all(settings.env, settings.seeds, **settings.env_options)
+        on_host = runs_on_host(envs[0], settings.env)
     _check_frames(settings, envs[0], on_host, plays)
     return envs, on_host
 

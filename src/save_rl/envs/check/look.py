@@ -1,0 +1,150 @@
+"""A look of seconds at an environment before it is trained on: is it right, and what is it like?
+
+`look` plays random episodes, and checks them unless told not to. `look_apart` does so in another
+process, so that native code that crashes, or a call that never returns, takes nothing with it.
+"""
+
+import faulthandler
+import json
+import os
+import select
+import signal
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from save_rl.envs import make_simulator
+from save_rl.envs.check import check_named_episodes
+from save_rl.envs.check.episodes import Episode, play
+from save_rl.envs.check.interface import look_at_names
+from save_rl.envs.check.witness import Witness, Wrong
+from save_rl.envs.check.words import Finding, Report
+from save_rl.envs.watchdog import WATCHDOG, place_in
+from save_rl.errors import InputError, RunError
+from save_rl.processes import ONE_THREAD, die_with, end_group, ending, start_python
+
+SECONDS = 2.0
+"""Approximate time of a look."""
+_EPISODES, _STEPS = 8, 200  # random episodes, and most steps of one
+_START = "from save_rl.envs.check.look import main; main(*map(int, sys.argv[1:4]), sys.argv[4])"
+
+
+class Look(NamedTuple):
+    """What random play shows of an environment.
+
+    features: numbers of an observation. length: mean steps of an episode; of one that did not end,
+    the steps that were looked at. ended: share of the episodes that did. findings: of the check.
+    """
+
+    num_actions: int
+    features: int
+    length: float
+    ended: float
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def report(self) -> Report:
+        return Report(list(self.findings))
+
+
+def look(env: str, options: dict[str, Any], seed: int = 0, *, check: bool = True) -> Look:
+    """Look at an environment in this process; without `check`, only at random episodes.
+
+    The findings of a check that has found something wrong may be all that there is.
+    """
+    places: dict[str, Any] = {"seeds": _EPISODES, "steps": _STEPS, "seed": seed, "seconds": SECONDS}
+    if check:
+        witness, episodes = check_named_episodes(env, options, apart=False, **places)
+    else:
+        with WATCHDOG:
+            witness = Witness(make_simulator(env, seed, **options))
+        try:
+            look_at_names(witness, seed)
+            episodes = play(witness, **places)
+        except Wrong as wrong:
+            raise InputError(f"ENV: '{env}': {wrong.text}") from wrong
+    return _seen(witness, episodes)
+
+
+def _seen(witness: Witness, episodes: list[Episode]) -> Look:
+    findings = tuple(witness.report().findings)
+    if not episodes:
+        return Look(0, 0, 0.0, 0.0, findings)
+    first = episodes[0].seen[0]
+    features = sum(x.size for name, x in first.items() if name.startswith("observation"))
+    over = [bool(e.seen[-1].get("terminated") or e.seen[-1].get("truncated")) for e in episodes]
+    length = float(np.mean([len(e.actions) for e in episodes]))
+    return Look(
+        int(witness.simulator.num_actions), features, length, float(np.mean(over)), findings
+    )
+
+
+def look_apart(env: str, options: dict[str, Any], seed: int = 0, *, check: bool = True) -> Look:
+    """`look` in another process; raises RunError if the simulator ends it."""
+    WATCHDOG.name = f"the simulator '{env}'"
+    task = json.dumps([env, options, seed, check])
+    with tempfile.TemporaryFile() as crash:
+        answers, theirs = os.pipe()
+        handed = (theirs, crash.fileno())
+        numbers = [str(number) for number in (*handed, os.getpid())]
+        try:
+            process = start_python(
+                _START, *numbers, task, stdout=2, pass_fds=handed,
+                env={**os.environ, **ONE_THREAD, "JAX_PLATFORMS": "cpu"},
+            )  # fmt: skip
+        finally:
+            os.close(theirs)
+
+        def trace() -> str:
+            before = os.fstat(crash.fileno()).st_size
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.3)
+            return os.pread(crash.fileno(), 2**20, before).decode(errors="replace")
+
+        said = b""
+        poll = select.poll()
+        poll.register(answers, select.POLLIN)
+        try:
+            while True:
+                WATCHDOG.waiting(poll.poll, trace)
+                part = os.read(answers, 2**16)
+                if not part:
+                    break
+                said += part
+            process.wait()
+        finally:
+            end_group(process)
+            os.close(answers)
+        if not said:
+            where = place_in(os.pread(crash.fileno(), 2**20, 0).decode(errors="replace"))
+            inside = f", in {where}" if where else ""
+            raise RunError(
+                f"ENV: the simulator '{env}' ended its process: {ending(process.returncode)}"
+                f"{inside}; save-rl check {env} plays it alone."
+            )
+    kind, *found = json.loads(said)
+    if kind == "refused":
+        raise InputError(found[0])
+    seen = Look(*found)
+    return seen._replace(findings=tuple(Finding(*finding) for finding in seen.findings))
+
+
+def main(answers: int, crash: int, parent: int, task: str) -> None:
+    """Look, in a process of its own; write the result as JSON.
+
+    answers, crash: file descriptors: a pipe, and a file for tracebacks.
+    """
+    die_with(parent)
+    crash_file = os.fdopen(crash, "w")
+    faulthandler.enable(crash_file)
+    faulthandler.register(signal.SIGUSR1, crash_file)
+    WATCHDOG.patience = float("inf")  # the parent watches
+    env, options, seed, check = json.loads(task)
+    try:
+        found: list[Any] = ["seen", *look(env, options, seed, check=check)]
+    except InputError as error:
+        found = ["refused", str(error)]
+    with os.fdopen(answers, "w") as file:
+        json.dump(found, file)

@@ -1,0 +1,132 @@
+"""Says which call of a simulator does not return, and lets one Ctrl-C end it.
+
+    with WATCHDOG:
+        simulator.reset(0)
+
+A thread looks at the stack of the thread inside once the call has taken `patience` seconds. While a
+call hangs, `WATCHDOG.hanging` is true: a run that saves on Ctrl-C then stops at once instead. Pools
+with worker processes wait for replies with `waiting`, which does the same.
+"""
+
+import re
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+PATIENCE = 20.0
+"""Seconds after which a call is said to hang; a slow simulator goes on."""
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+# A line of `faulthandler`.
+_FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)')
+
+Frame = tuple[str, int, str]
+"""File, line and function."""
+
+
+def place(frames: Iterable[Frame]) -> str:
+    """Return the innermost function that the simulator's author wrote, of frames from the inside.
+
+    Where there is none, the innermost one outside save_rl; '' if there is nothing.
+    """
+    outside = [frame for frame in frames if not frame[0].startswith((_OURS, "<"))]
+    own = [frame for frame in outside if not frame[0].startswith(_LIBRARIES)]
+    for file, line, function in [*own[:1], *outside[:1]]:
+        return f"{function} ({Path(file).name}:{line})"
+    return ""
+
+
+def place_in(trace: str) -> str:
+    """Return `place` of the thread that was interrupted, in a traceback of `faulthandler`."""
+    _, _, current = trace.partition("Current thread")
+    own = current.partition("\n\n")[0]
+    return place((m["file"], int(m["line"]), m["function"]) for m in _FRAME.finditer(own))
+
+
+def _frames(ident: int) -> Iterable[Frame]:
+    """Yield the frames of a thread, from the inside."""
+    frame = sys._current_frames().get(ident)
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
+
+
+def hangs(what: str, seconds: float, where: str) -> str:
+    """Return the sentence about a call that does not return."""
+    inside = f"; it is in {where}" if where else ""
+    return f"{what} has not answered for {seconds:.0f} s{inside}. Ctrl-C ends this."
+
+
+def _print(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+class Watchdog:
+    """A context that is entered around calls of simulators; inner ones count as part of the outer.
+
+    name: the simulator, in messages. hanging: true while a call takes longer than `patience`.
+    """
+
+    def __init__(self, patience: float = PATIENCE, say: Callable[[str], None] = _print):
+        self.patience, self.hanging, self.name = patience, False, "the simulator"
+        self._say, self._depth, self._since, self._ident = say, 0, 0.0, 0
+        self._called = threading.Event()  # set while a call runs
+        self._thread: threading.Thread | None = None
+        self._said: set[str] = set()
+
+    def __enter__(self) -> "Watchdog":
+        self._depth += 1
+        if self._depth == 1:
+            self._since, self._ident = time.monotonic(), threading.get_ident()
+            self._called.set()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, daemon=True)
+                self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._called.clear()
+            self.hanging = False
+
+    def _watch(self) -> None:
+        while True:
+            self._called.wait()
+            since, ident = self._since, self._ident
+            time.sleep(max(0.01, min(1.0, self.patience / 4)))
+            late = time.monotonic() - since >= self.patience
+            if late and self._called.is_set() and self._since == since:
+                self.report(self.patience, place(_frames(ident)))
+
+    def report(self, seconds: float, where: str) -> None:
+        """Say, once for every place, that the simulator hangs."""
+        self.hanging = True
+        if where not in self._said:
+            self._said.add(where)
+            self._say(hangs(self.name, seconds, where))
+
+    def waiting(self, poll: Callable[[float], Any], trace: Callable[[], str]) -> None:
+        """Wait until `poll(milliseconds)` is true; after `patience` seconds, say what hangs.
+
+        trace: returns a traceback of the process that is waited for.
+        """
+        seconds = self.patience
+        while not poll(self.patience * 1000):
+            self.report(seconds, place_in(trace()))
+            seconds += self.patience
+        self.hanging = False
+
+
+WATCHDOG = Watchdog()
+"""The watchdog of this process: simulators are called by one thread."""
