@@ -33,7 +33,13 @@ GYM, ATARI = "gym/", "atari/"
 _FAMILIES = {
     GYM: "save_rl.envs.from_gym:gym_simulator",  # and a Gymnasium id
     ATARI: "save_rl.envs.atari:Atari",  # and a game
+    "gymnax/": "save_rl.envs.suites.gymnax:Gymnax",
+    "jumanji/": "save_rl.envs.suites.jumanji:Jumanji",
+    "pgx/": "save_rl.envs.suites.pgx:Pgx",
 }
+SUITES = ("gymnax", "jumanji", "pgx")
+"""Families of JAX environments."""
+_SUITE_PREFIXES = tuple(f"{suite}/" for suite in SUITES)
 _CONSTRUCTION = "save_rl.envs.construction:"
 _OPTIONS = "options: difficulty, curriculum_sample, preset, sticky_penalty, masked"
 
@@ -69,6 +75,9 @@ ENVIRONMENTS = {
 FAMILIES = {
     "gym/ID": "an environment of Gymnasium that can be copied",
     "atari/GAME": "an Atari game, for agents that learn from frames; option: max_frames",
+    "gymnax/ID": "a JAX environment of gymnax: MinAtar, bsuite, classic control; see envs gymnax",
+    "jumanji/ID": "a JAX environment of Jumanji: puzzles, packing, routing; see envs jumanji",
+    "pgx/ID": "a JAX game of Pgx for one player; see envs pgx",
 }
 
 
@@ -78,7 +87,7 @@ _made: set[str] = set()  # environments and factories that the user of this proc
 def imports(env: str) -> str:
     """Return the module that a name imports: of an environment, a network or an optimizer; '' for
     built-in ones."""
-    if env in ENVIRONMENTS or env.startswith(ATARI):
+    if env in ENVIRONMENTS or env.startswith((ATARI, *_SUITE_PREFIXES)):
         return ""
     name = env.removeprefix(GYM)
     # Gymnasium's two adapters for OpenAI Gym import a module that is named in an option.
@@ -203,8 +212,16 @@ def simulator_name(env: str) -> str:
 
 
 def make_simulator(env: str, seed: int = 0, **options: Any) -> Simulator:
-    """Build an environment as a Python simulator: NumPy in, NumPy out."""
-    return make(simulator_name(env), seed, **options)
+    """Build an environment as a Python simulator: NumPy in, NumPy out.
+
+    A JAX environment without a simulator of its own is wrapped in `FromJax`.
+    """
+    made = make(simulator_name(env), seed, **options)
+    if env in ENVIRONMENTS or env.startswith((GYM, ATARI)) or runs_on_host(made, env):
+        return made
+    from save_rl.envs.from_jax import FromJax
+
+    return FromJax(made)
 
 
 def runs_on_host(env: Simulator, name: str) -> bool:

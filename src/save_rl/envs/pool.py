@@ -56,7 +56,7 @@ _START_LIMIT = 60.0  # least seconds for a worker to start, if there is a timeou
 
 
 class Source(NamedTuple):
-    """The arguments of `envs.make_simulator` with which a worker makes a simulator."""
+    """The arguments of `envs.make` with which a worker makes a simulator."""
 
     env: str
     seed: int

@@ -403,14 +403,15 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
     faulthandler.enable(crash_file)
     faulthandler.register(signal.SIGUSR1, crash_file)
     try:
-        from save_rl.envs import make_simulator
+        from save_rl.envs import make, simulator_name
 
         what = json.loads(task)
         observation = tuple((name, kind, tuple(shape)) for name, kind, shape in what["observation"])
         layout = Layout(
             what["num_actions"], observation, what["masked"], what["stochastic"], what["saved"]
         )
-        made = [make_simulator(env, seed, **options) for env, seed, options in what["sources"]]
+        sources = what["sources"]
+        made = [make(simulator_name(env), seed, **options) for env, seed, options in sources]
         ranges = what["ranges"]  # by group: first lane, end
         owners = what["simulator_of"]
         simulators = {i: made[owners[i]] for low, high in ranges for i in range(low, high)}

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.envs import make_simulator, runs_on_host
+from save_rl.envs import make, runs_on_host, simulator_name
 from save_rl.envs.check.episodes import Episode, are_pure, play, replay, spread, step_aside
-from save_rl.envs.check.interface import Jitted, look_at_names
+from save_rl.envs.check.interface import look_at_names
 from save_rl.envs.check.witness import Place, Witness, Wrong, array_of, blame, named
 from save_rl.envs.check.words import Finding, Report, difference, shown
 from save_rl.envs.pool import Pool, Source
@@ -66,7 +66,7 @@ def check_named_episodes(
     """
     WATCHDOG.name = f"the simulator '{env}'"
     with WATCHDOG:
-        simulator = make_simulator(env, seed, **env_options)
+        simulator = make(simulator_name(env), seed, **env_options)
     witness, episodes = _look(simulator, seeds, steps, seed, seconds)
     if witness.report().ok:
         try:
@@ -74,7 +74,7 @@ def check_named_episodes(
         except InputError as refused:
             text = f"training refuses it: {str(refused).removeprefix('ENV: ')}"
             witness.found("interface", "wrong", text)
-    if apart and witness.report().ok and not isinstance(witness.simulator, Jitted):
+    if apart and witness.report().ok and witness.simulator is simulator:
         _processes(witness, episodes[:_LANES], Source(env, seed, env_options))
     return witness, episodes
 

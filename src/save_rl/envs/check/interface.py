@@ -1,4 +1,4 @@
-"""The interface of a simulator, and JAX environments wrapped to have the same."""
+"""The interface of a simulator; JAX environments are wrapped to have the same."""
 
 import sys
 from contextlib import suppress
@@ -13,25 +13,6 @@ from save_rl.envs.worker import MOST_ACTIONS
 
 _REQUIRED = ("reset", "step", "observe")
 _OPTIONAL = ("action_mask", "render", "sample_step", "save_state", "load_state")
-
-
-class Jitted:
-    """A JAX environment as a Python simulator: compiled, and with seeds instead of keys."""
-
-    def __init__(self, environment: Any):
-        import jax
-
-        names = [*_REQUIRED, "action_mask", "sample_step"]
-        methods = {name: getattr(environment, name, None) for name in names}
-        jitted = {name: jax.jit(method) for name, method in methods.items() if method is not None}
-        key, number = jax.random.PRNGKey, np.int32
-        self.num_actions = int(environment.num_actions)
-        self.render = getattr(environment, "render", None)
-        self.reset = lambda seed: jitted["reset"](key(seed))
-        self.step = lambda state, action: jitted["step"](state, number(action))
-        self.observe, self.action_mask = jitted["observe"], jitted.get("action_mask")
-        if sample := jitted.get("sample_step"):
-            self.sample_step = lambda state, action, seed: sample(state, number(action), key(seed))
 
 
 def look_at_names(witness: Witness, seed: int) -> None:
@@ -71,7 +52,7 @@ def look_at_names(witness: Witness, seed: int) -> None:
 
 
 def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
-    """Return the simulator itself, or a JAX environment wrapped in `Jitted`.
+    """Return the simulator itself, or a JAX environment wrapped in `FromJax`.
 
     An environment that can be traced is one of JAX, unless a plain seed gives a state without JAX
     arrays.
@@ -103,4 +84,6 @@ def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
     if after != before:
         text = "step must keep the structure, shapes and types of the state, or JAX can't loop"
         witness.found("step", "wrong", text, f": it makes {after} of {before}.")
-    return Jitted(simulator)
+    from save_rl.envs.from_jax import FromJax
+
+    return FromJax(simulator)
