@@ -12,6 +12,7 @@ from save_rl.envs import ENVIRONMENTS
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import Linear, constant
+from save_rl.search.rules import Rule
 
 # General options without effect on recurrent agents, and the options to use instead.
 _NOT_RECURRENT = {
@@ -32,6 +33,10 @@ _NOT_RECURRENT = {
     "--curriculum-steps": "",
     "--target-period": "--r2d2.target-period",
 }
+
+
+# Kinds of final actions that need a search, and what they act on.
+_NEEDS_SEARCH = {"visits": "visit counts", "counts": "visit counts", "gumbel": "its search"}
 
 
 @dataclass(frozen=True)
@@ -148,8 +153,9 @@ class TrainSettings:
         require(self.episodes > 0, "--episodes", self.episodes, "at least 1")
         require(self.steps >= 0, "--steps", self.steps, "0 (no limit) or more")
         require(self.budget >= 0, "--budget", self.budget, "0 or more")
-        require(self.budget > 0 or agent.act not in ("visits", "counts"), "--budget", self.budget,
-                f"at least 1 for '{self.agent}', which acts on visit counts")  # fmt: skip
+        needed = _NEEDS_SEARCH.get(agent.act, "")
+        allowed = f"at least 1 for '{self.agent}', which acts on {needed}"
+        require(self.budget > 0 or not needed, "--budget", self.budget, allowed)
         require(len(self.seeds) > 0, "--seed", "()", "at least one number")
         require(len(set(self.seeds)) == len(self.seeds), "--seed", self.seeds, "different numbers")
         require(min(self.seeds) >= 0, "--seed", min(self.seeds), "0 or more")
@@ -175,6 +181,8 @@ class TrainSettings:
                 instead = _NOT_RECURRENT.get(option)
                 hint = f"use {instead}" if instead else "leave it out"
                 raise InputError(f"{option}: {value} has no effect on '{self.agent}'; {hint}.")
+        if agent.search == Rule.GUMBEL and self.c != usual["--c"]:
+            raise InputError(f"--c: {self.c} has no effect on '{self.agent}'; leave it out.")
         if agent.recurrent:
             learned = agent.amortization_loss != "none"
             allowed = f"left out with '{self.agent}', which learns nothing from searches"

@@ -77,7 +77,7 @@ class DeviceTrainer:
         self.env_arrays, self._env_static = stack_envs(envs)
         seen = jax.eval_shape(lambda key: envs[0].observe(envs[0].reset(key)), _key_shape())
         make = network_maker(
-            settings.network, seen, envs[0], self.agent.prior == "policy", settings.mixed_precision
+            settings.network, seen, envs[0], self.agent.has_policy, settings.mixed_precision
         )
         self.learning = Learning(self.agent, settings, make)
         self.network = self.learning.network
@@ -235,6 +235,8 @@ class DeviceTrainer:
             target = jnp.zeros((s.lanes, 0))
         elif agent.amortization_loss == "visits":
             target = result.visits / jnp.sum(result.visits, -1, keepdims=True)
+        elif agent.amortization_loss == "policy":
+            target = result.policy
         else:
             target = result.q_values
         transitions = Transition(

@@ -100,6 +100,6 @@ def make_learning(settings: TrainSettings, simulator: Simulator) -> Learning:
     """Return losses and updates of the agent and the network of these settings."""
     agent, seen = get_agent(settings.agent), Layout.of(simulator).example()
     make = network_maker(
-        settings.network, seen, simulator, agent.prior == "policy", settings.mixed_precision
+        settings.network, seen, simulator, agent.has_policy, settings.mixed_precision
     )
     return Learning(agent, settings, make)
