@@ -28,6 +28,9 @@ class Agent:
     value_loss: Literal["td", "td-value", "return", "none"] = "td"
     """L_Q: Q-learning, regression of V on bootstrapped returns or on the episode's return, or
     none."""
+    n_step: int = 1
+    """Steps of reward in the targets of L_Q before they bootstrap, unless --n-step says otherwise.
+    """
     amortization_loss: Literal["cross-entropy", "l2", "visits", "policy", "none"] = "cross-entropy"
     """L_A: the loss that regresses the network to the search's result."""
     act: Literal["q", "visits", "threshold", "ucb", "softmax", "counts", "gumbel"] = "q"
@@ -186,6 +189,7 @@ _TABLE = (
         test_search=Rule.GUMBEL,
         prior="logits",
         value_loss="td-value",
+        n_step=5,  # as MuZero Reanalyze; not tuned here
         amortization_loss="policy",
         act="gumbel",
         root_noise=1.0,  # Danihelka et al. 2022

@@ -67,6 +67,11 @@ class Learning:
         head, value = self.network(params)(batch.observation)
         head = apply_mask(head, batch.mask)
         agent = self.agent
+        if self.settings.double_q:
+            online, _ = self.network(jax.lax.stop_gradient(params))(batch.next_observation)
+            targets = jax.vmap(losses.double_q_target)(
+                batch.reward, batch.discount, targets, apply_mask(online, batch.next_mask)
+            )
         loss_q = loss_a = jnp.zeros(targets.shape)
         if agent.value_loss == "td":
             loss_q = jax.vmap(losses.td_loss)(head, batch.action, targets)
@@ -84,7 +89,8 @@ class Learning:
         return betas[0] * mean_q + betas[1] * mean_a, (mean_q, mean_a)
 
     def targets(self, target: Any, batches: Transition, returns: Array) -> Array:
-        """Return the targets of the value loss, `[updates, batch]`.
+        """Return the targets of the value loss, `[updates, batch]`; with double Q-learning, whose
+        targets depend on the network that learns, Q_target(s', ·) `[updates, batch, A]`.
 
         target: parameters of the target network, which evaluates all batches in one pass. batches:
         `[updates, batch, ...]`. returns: `[updates, batch]`, of `replay.sample`.
@@ -99,6 +105,8 @@ class Learning:
         if self.agent.value_loss == "td-value":
             return batches.reward + batches.discount * next_value.reshape(shape)
         next_q = apply_mask(next_q.reshape(*shape, -1), batches.next_mask)
+        if self.settings.double_q:
+            return next_q
         return jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
 
     def weights(self, finished: Array) -> Array:

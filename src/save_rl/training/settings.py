@@ -29,6 +29,8 @@ _NOT_RECURRENT = {
     "--epsilon-episodes": "",
     "--beta-episodes": "",
     "--temperature": "",
+    "--n-step": "--r2d2.sequences.n",
+    "--double-q": "",
     "--curriculum": "",
     "--curriculum-steps": "",
     "--target-period": "--r2d2.target-period",
@@ -93,6 +95,12 @@ class TrainSettings:
     """Episodes over which annealed weights change; default the agent's, 5e4."""
     temperature: float = 1.0  # paper 3.3
     """τ of the softmax in the amortization loss; lower values react to smaller differences."""
+    n_step: int | None = None
+    """Steps of reward in the targets of values before they bootstrap; default the agent's, 1 for
+    all but `gumbel`. Targets stop at the end of an episode."""
+    double_q: bool = False
+    """Double Q-learning: the network that learns chooses the action of the next state, the target
+    network values it."""
     curriculum: str = "auto"
     """Curriculum over the levels of an environment: `linear`, `adaptive` (rises when the agent
     solves a level) or `none`; `auto` is linear in Construction tasks and adaptive in marble-run."""
@@ -138,6 +146,11 @@ class TrainSettings:
         )
 
     @property
+    def horizon(self) -> int:
+        """Steps of reward in the targets of values."""
+        return get_agent(self.agent).n_step if self.n_step is None else self.n_step
+
+    @property
     def updates_per_step(self) -> int:
         """Updates after each lock-step, so that the replay ratio holds."""
         return self.lanes * self.replay_ratio // self.batch
@@ -181,6 +194,12 @@ class TrainSettings:
                 instead = _NOT_RECURRENT.get(option)
                 hint = f"use {instead}" if instead else "leave it out"
                 raise InputError(f"{option}: {value} has no effect on '{self.agent}'; {hint}.")
+        for option, value, uses in (
+            ("--n-step", self.n_step, ("td", "td-value")), ("--double-q", self.double_q, ("td",)),
+        ):  # fmt: skip
+            if value != usual[option] and agent.value_loss not in uses:
+                hint = f"has no effect on '{self.agent}'; leave it out"
+                raise InputError(f"{option}: {value} {hint}.")
         if agent.search == Rule.GUMBEL and self.c != usual["--c"]:
             raise InputError(f"--c: {self.c} has no effect on '{self.agent}'; leave it out.")
         if agent.recurrent:
@@ -216,6 +235,10 @@ class TrainSettings:
         ):  # fmt: skip
             require(0 <= value <= 1, option, value, "between 0 and 1")
         require(self.epsilon_episodes > 0, "--epsilon-episodes", self.epsilon_episodes, "above 0")
+        rows = max(self.replay // max(self.lanes, 1), 1)
+        allowed = f"from 1 to {rows}, the steps of a lane that --replay holds"
+        fits = self.n_step is None or 1 <= self.n_step <= rows
+        require(fits, "--n-step", self.n_step, allowed)
         within = self.beta_episodes is None or self.beta_episodes > 0
         require(within, "--beta-episodes", self.beta_episodes, "above 0")
         require(self.temperature > 0, "--temperature", self.temperature, "above 0")
