@@ -23,20 +23,26 @@ class Agent:
     """Search policy in training; None acts on Qθ without search."""
     test_search: Rule = Rule.SAVE
     """Search policy at test time."""
-    prior: Literal["q", "softmax-q", "policy", "none"] = "q"
-    """Prior of the search: Qθ, π = softmax(Qθ), a policy head, or none."""
-    value_loss: Literal["td", "return", "none"] = "td"
-    """L_Q: 1-step Q-learning, regression of V on the episode's return, or none."""
-    amortization_loss: Literal["cross-entropy", "l2", "visits", "none"] = "cross-entropy"
+    prior: Literal["q", "softmax-q", "policy", "logits", "none"] = "q"
+    """Prior of the search: Qθ, π = softmax(Qθ), a policy head, its logits, or none."""
+    value_loss: Literal["td", "td-value", "return", "none"] = "td"
+    """L_Q: Q-learning, regression of V on bootstrapped returns or on the episode's return, or
+    none."""
+    n_step: int = 1
+    """Steps of reward in the targets of L_Q before they bootstrap, unless --n-step says otherwise.
+    """
+    amortization_loss: Literal["cross-entropy", "l2", "visits", "policy", "none"] = "cross-entropy"
     """L_A: the loss that regresses the network to the search's result."""
-    act: Literal["q", "visits", "threshold", "ucb", "softmax", "counts"] = "q"
+    act: Literal["q", "visits", "threshold", "ucb", "softmax", "counts", "gumbel"] = "q"
     """Final action. 'q': highest Q_MCTS among explored actions (ε-greedy in training). 'visits':
     visit counts (sampled in training, highest at test time). 'threshold': as 'q', but a random
     unexplored action where no explored one has a value above 0 (UCT's variant, paper B.2). 'ucb',
     'softmax', 'counts': as 'q' at test time; in training the highest upper bound Q_MCTS + U, a
-    sample from softmax(Q_MCTS), or a sample from the visit counts (paper C.4)."""
+    sample from softmax(Q_MCTS), or a sample from the visit counts (paper C.4). 'gumbel': the action
+    that a Gumbel search chose."""
     root_noise: float = 0.0
-    """Weight of the Dirichlet noise in the root's prior in training (paper A.3)."""
+    """Weight of the Dirichlet noise in the root's prior in training (paper A.3); scale of the
+    noise of a Gumbel search."""
     beta_q: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
     """Weight of L_Q."""
     beta_a: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
@@ -52,6 +58,11 @@ class Agent:
     (docs/experiments/atari.md#replay-ratio)."""
     refresh: int = 40  # paper, appendix E
     """Lock-steps between parameter updates of R2D2's actors."""
+
+    @property
+    def has_policy(self) -> bool:
+        """True if the network has a policy head and a value head, instead of Qθ."""
+        return self.prior in ("policy", "logits")
 
     @property
     def explores(self) -> bool:
@@ -90,7 +101,7 @@ _R2D2 = Agent(
     samples_per_insert=0.77,  # from R2D2's speeds
     refresh=400,  # R2D2, section 2.3
 )
-ACTS = ("q", "visits", "threshold", "ucb", "softmax", "counts")
+ACTS = ("q", "visits", "threshold", "ucb", "softmax", "counts", "gumbel")
 """Kinds of final actions; the kernels identify each by its index here."""
 _TABLE = (
     _SAVE,
@@ -170,6 +181,18 @@ _TABLE = (
         amortization_loss="visits",
         act="visits",
         root_noise=0.25,  # paper A.3
+    ),
+    Agent(
+        "gumbel",
+        "Gumbel AlphaZero: policy and value learned from a search made for small budgets",
+        search=Rule.GUMBEL,
+        test_search=Rule.GUMBEL,
+        prior="logits",
+        value_loss="td-value",
+        n_step=5,  # as MuZero Reanalyze; not tuned here
+        amortization_loss="policy",
+        act="gumbel",
+        root_noise=1.0,  # Danihelka et al. 2022
     ),
     _UCT,
     replace(

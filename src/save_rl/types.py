@@ -11,17 +11,21 @@ State = Any
 class SearchResult(NamedTuple):
     """The statistics of a search's roots, for `B` lanes and `A` actions.
 
-    q_values: `[B, A]` Q_MCTS; untried actions keep the prior (0 for UCT and PUCT), masked ones are
-        -inf.
+    q_values: `[B, A]` Q_MCTS; untried actions keep the prior (0 without a prior of values), masked
+        ones are -inf.
     visits: `[B, A]` simulations through each action, without pseudo-counts.
     explored: `[B, A]` true where the action was tried at least once.
     tree: the back end's whole tree, for inspection, or None.
+    policy, action: `[B, A]` and `[B]`, the policy that a Gumbel search found and the action that it
+        chose; None for other searches.
     """
 
     q_values: Array
     visits: Array
     explored: Array
     tree: Any = None
+    policy: Any = None
+    action: Any = None
 
 
 class Simulator(Protocol):

@@ -16,7 +16,7 @@ from save_rl.errors import InputError
 pytestmark = pytest.mark.xdist_group("errors")  # one worker runs them all: one run is enough
 BROKEN = "tests.cli.broken_environments"
 AGENTS = (
-    "puct, q-learning, r2d2, r2d2-controlled, r2d2-save, save, save-counts, save-l2, "
+    "gumbel, puct, q-learning, r2d2, r2d2-controlled, r2d2-save, save, save-counts, save-l2, "
     "save-no-amortization, save-no-q-learning, save-puct, save-softmax, save-ucb, uct, "
     "uct-threshold"
 )

@@ -211,6 +211,7 @@ def test_nothing_heavy_is_imported_to_answer(arguments, heavy):
             "save-counts",
             "q-learning",
             "puct",
+            "gumbel",
             "uct",
             "uct-threshold",
             "r2d2",

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from save_rl.learning import host_replay
+from save_rl.learning.replay import n_step_transitions
 from tests.learning.test_replay import GAMMA, transitions
 
 # (lanes, capacity): rows that do and do not fill the capacity exactly, one lane, one row.
@@ -68,7 +69,7 @@ def add(ring, moment, moved, over, track=True, **more):
     return host_replay.add(ring, moment, sizes_of(moment), moved, over, GAMMA, track, **more)
 
 
-_take = jax.jit(jax.vmap(host_replay.take))
+_take = jax.jit(jax.vmap(n_step_transitions))
 DRAWS = 900  # of 14 transitions, one is missed with probability 14 x (13/14)^900
 
 
@@ -76,7 +77,7 @@ def sample(ring, rng, shape):
     """Transitions `[seeds, *shape, ...]`, returns, whether their episodes have ended, sizes."""
     slots = host_replay.draw(ring, rng.spawn(len(ring.lane)), shape)
     at = np.arange(len(slots)).reshape(-1, *[1] * len(shape)), slots
-    data = jax.tree.map(np.asarray, _take(ring.data, slots))
+    data = jax.tree.map(np.asarray, _take(ring.data, host_replay.chain(ring, slots, 1)))
     return data, *host_replay.outcomes(ring, slots), ring.size[at]
 
 

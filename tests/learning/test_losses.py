@@ -18,10 +18,11 @@ rows = st.lists(st.floats(-8, 8, width=32), min_size=ACTIONS, max_size=ACTIONS).
 mask_rows = st.lists(st.booleans(), min_size=ACTIONS, max_size=ACTIONS).filter(any).map(np.array)
 
 
-td_target, cross_entropy, amortization_loss, l2_amortization_loss = (
+td_target, double_q_target, cross_entropy, amortization_loss, l2_amortization_loss = (
     jax.jit(loss)
     for loss in (
         losses.td_target,
+        losses.double_q_target,
         losses.cross_entropy,
         losses.amortization_loss,
         losses.l2_amortization_loss,
@@ -65,6 +66,15 @@ def test_td_target_of_a_terminal_step_is_its_reward_even_where_nothing_is_allowe
     assert float(
         td_target(np.float32(0.7), np.float32(0.0), np.float32([-INF, -INF]))
     ) == pytest.approx(0.7)
+
+
+def test_double_q_values_the_best_action_of_one_network_by_the_other():
+    # The network that learns prefers the first action (masked ones aside), worth 0.5 to the other.
+    online, target = np.float32([3.0, 1.0, -INF]), np.float32([0.5, 2.0, -INF])
+    found = double_q_target(np.float32(1.0), np.float32(0.9), target, online)
+    assert float(found) == pytest.approx(1.45)  # Q-learning: 1 + 0.9 x 2 = 2.8
+    over = double_q_target(np.float32(0.7), np.float32(0.0), target - INF, online - INF)
+    assert float(over) == pytest.approx(0.7)
 
 
 def test_td_loss():

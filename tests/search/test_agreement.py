@@ -5,13 +5,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from save_rl.search.rules import TIE_TOLERANCE, Rule
+from save_rl.search.rules import PAPER_RULES, TIE_TOLERANCE
 from tests.search import mdps, reference
 
 # One worker of xdist runs all that searches here on the device: programs are compiled once.
 pytestmark = pytest.mark.xdist_group("device_search")
 
-RULES = list(Rule)
+RULES = PAPER_RULES
 CONSTANTS = {
     "c": st.sampled_from([0.0, 0.1, 1.0, 2.0]),
     "discount": st.sampled_from([0.5, 0.99, 1.0]),

@@ -312,7 +312,8 @@ def test_statistics_are_forgotten_and_nothing_else(masked):
 
 @MASKED
 @pytest.mark.parametrize(
-    "agent", ["save", *(pytest.param(x, marks=pytest.mark.slow) for x in ("puct", "q-learning"))]
+    "agent",
+    ["save", *(pytest.param(x, marks=pytest.mark.slow) for x in ("puct", "q-learning", "gumbel"))],
 )
 def test_masked_actions_are_neither_executed_nor_stored(masked, agent):
     env = maze(3, ends=0.2, kind=MaskedMaze)
@@ -332,7 +333,7 @@ def test_masked_actions_are_neither_executed_nor_stored(masked, agent):
     if agent == "save":
         assert np.all(np.isfinite(data.target) == data.mask)
         assert data.target.max() < FORTUNE  # no simulation took a masked action either
-    if agent == "puct":
+    if agent in ("puct", "gumbel"):
         np.testing.assert_allclose(data.target.sum(-1), 1.0, rtol=1e-6)
         assert not data.target[~data.mask].any()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.learner.params))
@@ -347,6 +348,7 @@ BETAS = {  # paper B.3, C.1 and C.3
     "save-puct": (0.5, 0.5),
     "q-learning": (1.0, 0.0),
     "puct": (0.5, 0.5),
+    "gumbel": (0.5, 0.5),
 }
 
 
@@ -354,7 +356,7 @@ def literal_loss(name, network, target_network, batch, returns, finished, betas,
     """Return `β_Q L_Q + β_A L_A` and both terms, transition by transition, from the paper's
     equations (section 3.3, A.3, C.3; docs/algorithm.md#learning)."""
     head, value = network(jnp.asarray(batch.observation))
-    next_q = target_network(jnp.asarray(batch.next_observation))[0]
+    next_q, next_value = target_network(jnp.asarray(batch.next_observation))
     terms_q, terms_a = [], []
     for i in range(batch.action.shape[0]):
         if name == "puct" and not finished[i]:
@@ -364,8 +366,11 @@ def literal_loss(name, network, target_network, batch, returns, finished, betas,
         log_policy = q / tau - jnp.log(jnp.sum(jnp.exp(q / tau)))
         found = np.asarray(batch.target[i])[allowed] if batch.target.shape[-1] else None
         bootstrapped = batch.reward[i] + batch.discount[i] * jnp.max(next_q[i][next_allowed])
-        if name == "puct":
-            terms_q.append(0.5 * (value[i] - returns[i]) ** 2)
+        if name == "gumbel":
+            bootstrapped = batch.reward[i] + batch.discount[i] * next_value[i]
+        if name in ("puct", "gumbel"):
+            goal = returns[i] if name == "puct" else bootstrapped
+            terms_q.append(0.5 * (value[i] - goal) ** 2)
             terms_a.append(-jnp.sum(found * log_policy))
         else:
             terms_q.append(0.5 * (bootstrapped - head[i][batch.action[i]]) ** 2)
@@ -397,7 +402,9 @@ def test_an_update_is_a_step_of_adam_on_the_loss(masked, name):
     after = of_seed(copy(state), 0)
 
     learn_key = jax.random.split(before.key, 4)[3]
-    batch, returns, finished = replay.sample(after.replay, learn_key, 3, 50 * LANES, (16,))
+    batch, returns, finished = replay.sample(
+        after.replay, learn_key, 3, 50 * LANES, (16,), made.settings.horizon
+    )
     batch = jax.tree.map(np.asarray, batch)
     assert 0 < finished.sum() < 16 or name != "puct"
     loss_gradient = jax.value_and_grad(

@@ -24,9 +24,10 @@ pytestmark = pytest.mark.xdist_group("sorted-updates")  # one worker compiles th
 
 @pytest.fixture(scope="module")
 def trainer(request):
+    given = request.param if isinstance(request.param, dict) else {"agent": request.param}
     settings = TrainSettings(
-        env="covering", agent=request.param, lanes=8, min_replay=16, batch=8, seeds=SEEDS,
-        replay=TRANSITIONS, network="graph-plain",
+        env="covering", lanes=8, min_replay=16, batch=8, seeds=SEEDS, replay=TRANSITIONS,
+        network="graph-plain", **given,
     )  # fmt: skip
     simulators = [make_simulator("covering", seed) for seed in SEEDS]
     with closing(HostTrainer(settings, simulators)) as trainer:
@@ -76,6 +77,9 @@ def replayed(trainer):
         unfinished=rng.random(shape) < 0.5,
         added=np.full(len(SEEDS), TRANSITIONS),
     )
+    if replay.following is not None:  # pairs of transitions
+        following = np.where(np.arange(TRANSITIONS) % 2, -1, np.arange(TRANSITIONS) + 1)
+        replay = replay._replace(following=np.tile(following, (len(SEEDS), 1)))
     return state._replace(replay=replay, episodes=np.full(len(SEEDS), 10_000))
 
 
@@ -109,6 +113,10 @@ def is_same(one, other):
     "trainer", ["save", pytest.param("puct", marks=pytest.mark.slow)], indirect=True
 )
 def test_parts_of_a_sorted_batch_add_up_to_the_batch(trainer, programs):
+    check_parts(trainer, programs)
+
+
+def check_parts(trainer, programs):
     state = replayed(trainer)
     learners, losses = zip(*(updated(each, state) for each in programs), strict=True)
     for i in range(len(SEEDS)):

@@ -23,6 +23,10 @@ class HostReplay(NamedTuple):
     lane of a transition, -1 if its episode was abandoned. returns: discounted rewards from the
     transition to the end of its episode, so far. weight: γ^k for the next reward. unfinished: the
     episode is still running. added: `[seeds]` transitions so far.
+
+    For n-step transitions, else None: following: slot of the next transition of the episode, -1 if
+    there is none. latest: `[seeds, lanes]`, the newest transition of each lane, counted like
+    `added`; -1 if there is none.
     """
 
     data: Transition
@@ -32,11 +36,17 @@ class HostReplay(NamedTuple):
     weight: np.ndarray
     unfinished: np.ndarray
     added: np.ndarray
+    following: np.ndarray | None = None
+    latest: np.ndarray | None = None
 
 
-def empty(example: Transition, capacity: int) -> HostReplay:
-    """Allocate room for `capacity` transitions like those of `example` `[seeds, lanes, ...]`."""
-    return nothing(len(example.action), capacity)._replace(data=empty_data(example, capacity))
+def empty(example: Transition, capacity: int, linked: int = 0) -> HostReplay:
+    """Allocate room for `capacity` transitions like those of `example` `[seeds, lanes, ...]`.
+
+    linked: lanes, if n-step transitions are to be sampled.
+    """
+    small = nothing(len(example.action), capacity, linked)
+    return small._replace(data=empty_data(example, capacity))
 
 
 def empty_data(example: Transition, capacity: int) -> Transition:
@@ -48,7 +58,7 @@ def empty_data(example: Transition, capacity: int) -> Transition:
     return jax.tree.map(room, example)
 
 
-def nothing(seeds: int, capacity: int) -> Any:
+def nothing(seeds: int, capacity: int, linked: int = 0) -> Any:
     """Return an empty replay without room for transitions."""
     shape = (seeds, capacity)
     return HostReplay(
@@ -59,6 +69,8 @@ def nothing(seeds: int, capacity: int) -> Any:
         np.zeros(shape, np.float32),
         np.zeros(shape, np.bool_),
         np.zeros(seeds, np.int64),
+        np.full(shape, -1, np.int32) if linked else None,
+        np.full((seeds, linked), -1, np.int64) if linked else None,
     )
 
 
@@ -82,13 +94,15 @@ def add(
     track: bool,
     first: int = 0,
     running: np.ndarray | None = None,
+    begins: np.ndarray | None = None,
 ) -> HostReplay:
     """Write the transitions of a lock-step, `[seeds, lanes, ...]`; donates the old ones.
 
     sizes: `[seeds, lanes, 2]`, see `HostReplay`. moved: `[seeds, lanes]`, true for lanes that
     stepped; the episodes of the others are abandoned. over: the episode ends with this transition.
     track: update returns. first: index of the first of these lanes, if the replay serves others,
-    too. running: `[seeds]`; the others rest, and keep their episodes. Default all.
+    too. running: `[seeds]`; the others rest, and keep their episodes. Default all. begins: the
+    episode begins with this transition; needed for n-step transitions.
     """
     seeds, capacity = replay.lane.shape
     count = moved.cumsum(1)
@@ -96,15 +110,39 @@ def add(
     behind = capacity + np.arange(moved.shape[1])
     slots = np.where(moved, (replay.added[:, None] + count - 1) % capacity, behind)
     data = _write(replay.data, transitions, slots)
+    if replay.following is not None:
+        assert begins is not None
+        _link(replay, slots, replay.added[:, None] + count - 1, moved, begins, first)
     replay.added[...] += count[:, -1]
     for seed in range(seeds):
         lanes = np.flatnonzero(moved[seed])
         replay.size[seed, slots[seed, lanes]] = sizes[seed, lanes]
         if track and (running is None or running[seed]):
-            own = HostReplay(None, *(x[seed] for x in replay[1:]))  # pyright: ignore[reportArgumentType]
+            own = HostReplay(None, *(x[seed] for x in replay[1:7]))  # pyright: ignore[reportArgumentType]
             _track(own, slots[seed, lanes], np.asarray(transitions.reward)[seed], moved[seed],
                    over[seed], gamma, first)  # fmt: skip
     return replay._replace(data=data)
+
+
+def _link(
+    replay: HostReplay, slots: np.ndarray, number: np.ndarray, moved: np.ndarray,
+    begins: np.ndarray, first: int,
+) -> None:  # fmt: skip
+    """Note which transitions follow those before them, in place.
+
+    number: of the transitions `[seeds, lanes]`, counted like `added`.
+    """
+    following, latest = replay.following, replay.latest
+    assert following is not None
+    assert latest is not None
+    capacity, newest = following.shape[1], number.max(1, keepdims=True)
+    own = latest[:, first : first + moved.shape[1]]
+    seed, lane = np.nonzero(moved)
+    following[seed, slots[seed, lane]] = -1
+    goes_on = moved & ~begins & (own >= 0) & (newest - own < capacity)  # else overwritten
+    seed, lane = np.nonzero(goes_on)
+    following[seed, own[seed, lane] % capacity] = slots[seed, lane]
+    own[moved] = number[moved]
 
 
 def _track(
@@ -140,9 +178,15 @@ def unpack(packed: Any, actions: int) -> Any:
     return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
 
 
-def take(data: Transition, slots: Any) -> Transition:
-    """Return one seed's transitions `[*slots, ...]` of its ring `[capacity, ...]`."""
-    return jax.tree.map(lambda ring: ring[slots], data)
+def chain(replay: HostReplay, slots: np.ndarray, n_step: int) -> np.ndarray:
+    """Return the slots of transitions and of those that follow in their episodes, `[..., n_step]`;
+    -1 after the last one."""
+    links = [slots]
+    at = np.arange(len(slots)).reshape(-1, *[1] * (slots.ndim - 1))
+    for _ in range(n_step - 1):
+        assert replay.following is not None
+        links.append(np.where(links[-1] < 0, -1, replay.following[at, links[-1]]))
+    return np.stack(links, -1)
 
 
 def outcomes(replay: HostReplay, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

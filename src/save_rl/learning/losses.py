@@ -15,6 +15,20 @@ def td_target(
     return reward + discount * jnp.max(jnp.where(discount > 0, next_q, 0.0))
 
 
+def double_q_target(
+    reward: Float[Array, ""],
+    discount: Float[Array, ""],
+    next_q: Float[Array, " A"],
+    online_q: Float[Array, " A"],
+) -> Float[Array, ""]:
+    """Return `r + γ Q_target(s', argmax_a Qθ(s', a))` (double Q-learning, van Hasselt et al. 2016).
+
+    next_q: of the target network. online_q: of the network that learns.
+    """
+    value = next_q[jnp.argmax(online_q)]
+    return reward + discount * jnp.where(discount > 0, value, 0.0)
+
+
 def td_loss(
     q: Float[Array, " A"], action: Int[Array, ""], target: Float[Array, ""]
 ) -> Float[Array, ""]:

@@ -18,6 +18,7 @@ LOOKS: dict[str, Look] = {
     "save": Look("SAVE", "#D55E00", "o"),
     "q-learning": Look("Q-learning", "#0072B2", "s"),
     "puct": Look("PUCT", "#009E73", "^"),
+    "gumbel": Look("Gumbel AlphaZero", "#117733", "*"),
     "uct": Look("UCT", "#333333", "D"),
     "uct-threshold": Look("UCT, threshold", "#BBBBBB", "d"),
     "save-no-amortization": Look("SAVE, no amortization", "#E69F00", "v"),
@@ -31,7 +32,7 @@ LOOKS: dict[str, Look] = {
     "r2d2-controlled": Look("R2D2, controlled", "#004488", "D"),
     "r2d2-save": Look("R2D2 with SAVE", "#BB5566", "o"),
 }
-_SPARE = ("#999933", "#88CCEE", "#AA4499", "#117733", "#DDCC77")
+_SPARE = ("#999933", "#88CCEE", "#AA4499", "#DDCC77")
 
 
 def label(agent: str) -> str:

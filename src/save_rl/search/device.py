@@ -4,6 +4,9 @@ mctx stores, per node, the mean of the returns backed up through it, its reward 
 the sums of returns that `search.rules` needs are computed from these. `prior_logits` carries Qθ
 (SAVE) or π (PUCT), -inf where an action is masked. The discount is 0 after a terminal step, so
 nodes that mctx expands below a terminal node never affect the values above it.
+
+Gumbel AlphaZero is `mctx.gumbel_muzero_policy` over the same nodes; `prior_logits` are then the
+logits of a policy.
 """
 
 from typing import Any, NamedTuple
@@ -91,11 +94,12 @@ def search(
         evaluate: returns prior and value of new nodes, see `Evaluator`.
         seeds: `[B]` uint32, for tie-breaking.
         key: JAX key, for root noise and for `evaluate`.
-        noise: weight of the Dirichlet noise in the root priors (PUCT in training: 0.25).
+        noise: weight of the Dirichlet noise in the root priors (PUCT in training: 0.25); the scale
+            of Gumbel noise (1 in training).
     """
     key, root_key, noise_key = jax.random.split(key, 3)
     prior, value = evaluate(states, root_key)
-    if noise > 0:
+    if noise > 0 and rule != Rule.GUMBEL:
         noise_keys = jax.random.split(noise_key, prior.shape[0])
         prior = jax.vmap(root_noise, (0, 0, None))(noise_keys, prior, noise)
     if budget == 0:
@@ -119,14 +123,17 @@ def search(
         del rng_key, depth
         return _select(tree, node, rule, c)
 
+    root = mctx.RootFnOutput(
+        prior_logits=prior,
+        value=value,
+        embedding=Node(states, jnp.zeros(value.shape, jnp.bool_)),
+    )
+    if rule == Rule.GUMBEL:
+        return _gumbel(root, recurrent_fn, budget, noise, key, return_tree)
     tree = mctx.search(
         params=(),
         rng_key=key,
-        root=mctx.RootFnOutput(
-            prior_logits=prior,
-            value=value,
-            embedding=Node(states, jnp.zeros(value.shape, jnp.bool_)),
-        ),
+        root=root,
         recurrent_fn=recurrent_fn,
         root_action_selection_fn=action_selection,
         interior_action_selection_fn=action_selection,
@@ -136,3 +143,38 @@ def search(
     _, q_values, visits = jax.vmap(_node_values, (0, None, None))(tree, 0, rule)
     q_values = jnp.where(prior > -jnp.inf, q_values, -jnp.inf)
     return SearchResult(q_values, visits, visits > 0, tree if return_tree else None)
+
+
+def _gumbel(
+    root: Any, recurrent_fn: Any, budget: int, scale: float, key: Array, return_tree: bool
+) -> SearchResult:
+    """Search as Gumbel AlphaZero does (Danihelka et al. 2022), with mctx's values of its settings.
+
+    scale: of the Gumbel noise at the root; 0 in tests.
+    """
+    valid = root.prior_logits > -jnp.inf
+
+    def finite(logits: Array) -> Array:
+        # Where everything is masked, as a terminal state may have it, -inf would turn into NaN.
+        return jnp.maximum(logits, jnp.finfo(logits.dtype).min)
+
+    def finite_step(params, rng_key, action, node):
+        output, node = recurrent_fn(params, rng_key, action, node)
+        return output.replace(prior_logits=finite(output.prior_logits)), node
+
+    found = mctx.gumbel_muzero_policy(
+        params=(),
+        rng_key=key,
+        root=root.replace(prior_logits=finite(root.prior_logits)),
+        recurrent_fn=finite_step,
+        num_simulations=budget,
+        invalid_actions=~valid,
+        gumbel_scale=scale,
+    )
+    summary = found.search_tree.summary()
+    visits = summary.visit_counts
+    q_values = jnp.where(valid, jnp.where(visits > 0, summary.qvalues, 0.0), -jnp.inf)
+    return SearchResult(
+        q_values, visits, visits > 0, found.search_tree if return_tree else None,
+        policy=found.action_weights, action=found.action,
+    )  # fmt: skip

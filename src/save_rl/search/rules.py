@@ -1,5 +1,7 @@
 """The three search policies `argmax_a Q_k(s, a) + U_k(s, a)` of the paper, and tie-breaking.
 
+Gumbel AlphaZero's, which is of another form, is mctx's own: `search.device`.
+
 Every function here is plain arithmetic, so one definition serves both back ends: JAX arrays in
 `search.device`, and scalars compiled by Numba in `search.host`.
 
@@ -23,6 +25,11 @@ class Rule(IntEnum):
     SAVE = 0
     UCT = 1
     PUCT = 2
+    GUMBEL = 3
+
+
+PAPER_RULES = (Rule.SAVE, Rule.UCT, Rule.PUCT)
+"""The rules of the paper, which both back ends have."""
 
 
 class Space(IntEnum):

@@ -72,10 +72,15 @@ class Learning:
         head, value = self.network(params)(batch.observation)
         head = apply_mask(head, batch.mask)
         agent = self.agent
+        if self.settings.double_q:
+            online, _ = self.network(jax.lax.stop_gradient(params))(batch.next_observation)
+            targets = jax.vmap(losses.double_q_target)(
+                batch.reward, batch.discount, targets, apply_mask(online, batch.next_mask)
+            )
         loss_q = loss_a = jnp.zeros(targets.shape)
         if agent.value_loss == "td":
             loss_q = jax.vmap(losses.td_loss)(head, batch.action, targets)
-        elif agent.value_loss == "return":
+        elif agent.value_loss in ("td-value", "return"):
             loss_q = jax.vmap(losses.return_loss)(value, targets)
         if agent.amortization_loss == "cross-entropy":
             loss_a = jax.vmap(losses.amortization_loss, (0, 0, None))(
@@ -83,13 +88,14 @@ class Learning:
             )
         elif agent.amortization_loss == "l2":
             loss_a = jax.vmap(losses.l2_amortization_loss)(head, batch.target)
-        elif agent.amortization_loss == "visits":
+        elif agent.amortization_loss in ("visits", "policy"):
             loss_a = jax.vmap(losses.cross_entropy)(head, batch.target)
         mean_q, mean_a = jnp.sum(weights * loss_q), jnp.sum(weights * loss_a)
         return betas[0] * mean_q + betas[1] * mean_a, (mean_q, mean_a)
 
     def targets(self, target: Any, batches: Transition, returns: Array) -> Array:
-        """Return the targets of the value loss, `[updates, batch]`.
+        """Return the targets of the value loss, `[updates, batch]`; with double Q-learning, whose
+        targets depend on the network that learns, Q_target(s', ·) `[updates, batch, A]`.
 
         target: parameters of the target network, which evaluates all batches in one pass. batches:
         `[updates, batch, ...]`. returns: `[updates, batch]`, of `replay.sample`.
@@ -100,8 +106,12 @@ class Learning:
         flat = jax.tree.map(
             lambda x: x.reshape(-1, *x.shape[len(shape) :]), batches.next_observation
         )
-        next_q, _ = self.network(target)(flat)
+        next_q, next_value = self.network(target)(flat)
+        if self.agent.value_loss == "td-value":
+            return batches.reward + batches.discount * next_value.reshape(shape)
         next_q = apply_mask(next_q.reshape(*shape, -1), batches.next_mask)
+        if self.settings.double_q:
+            return next_q
         return jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
 
     def weights(self, finished: Array) -> Array:

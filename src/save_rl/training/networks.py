@@ -24,7 +24,7 @@ def maker_of(settings: TrainSettings, observation: Any, env: Simulator) -> Calla
 
     observation: an example, or its shapes and dtypes.
     """
-    policy = get_agent(settings.agent).prior == "policy"
+    policy = get_agent(settings.agent).has_policy
     sizes = settings.network_settings
     return network_maker(
         settings.network, observation, env, policy, settings.mixed_precision,

@@ -12,6 +12,7 @@ from save_rl.envs import ENVIRONMENTS
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import Linear, constant
+from save_rl.search.rules import Rule
 from save_rl.training.layer_settings import LayerSettings
 
 # General options without effect on recurrent agents, and the options to use instead.
@@ -33,10 +34,16 @@ _NOT_RECURRENT = {
     "--epsilon-steps": "",
     "--beta-episodes": "",
     "--temperature": "",
+    "--n-step": "--r2d2.sequences.n",
+    "--double-q": "",
     "--curriculum": "",
     "--curriculum-steps": "",
     "--target-period": "--r2d2.target-period",
 }
+
+
+# Kinds of final actions that need a search, and what they act on.
+_NEEDS_SEARCH = {"visits": "visit counts", "counts": "visit counts", "gumbel": "its search"}
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,12 @@ class TrainSettings:
     """Episodes over which annealed weights change; default the agent's, 5e4."""
     temperature: float = 1.0  # paper 3.3
     """τ of the softmax in the amortization loss; lower values react to smaller differences."""
+    n_step: int | None = None
+    """Steps of reward in the targets of values before they bootstrap; default the agent's, 1 for
+    all but `gumbel`. Targets stop at the end of an episode."""
+    double_q: bool = False
+    """Double Q-learning: the network that learns chooses the action of the next state, the target
+    network values it."""
     curriculum: str = "auto"
     """Curriculum over the levels of an environment: `linear`, `adaptive` (rises when the agent
     solves a level) or `none`; `auto` is linear in Construction tasks and adaptive in marble-run."""
@@ -166,6 +179,11 @@ class TrainSettings:
         )
 
     @property
+    def horizon(self) -> int:
+        """Steps of reward in the targets of values."""
+        return get_agent(self.agent).n_step if self.n_step is None else self.n_step
+
+    @property
     def updates_per_step(self) -> int:
         """Updates after each lock-step, so that the replay ratio holds."""
         return self.lanes * self.replay_ratio // self.batch
@@ -181,8 +199,9 @@ class TrainSettings:
         require(self.episodes > 0, "--episodes", self.episodes, "at least 1")
         require(self.steps >= 0, "--steps", self.steps, "0 (no limit) or more")
         require(self.budget >= 0, "--budget", self.budget, "0 or more")
-        require(self.budget > 0 or agent.act not in ("visits", "counts"), "--budget", self.budget,
-                f"at least 1 for '{self.agent}', which acts on visit counts")  # fmt: skip
+        needed = _NEEDS_SEARCH.get(agent.act, "")
+        allowed = f"at least 1 for '{self.agent}', which acts on {needed}"
+        require(self.budget > 0 or not needed, "--budget", self.budget, allowed)
         require(len(self.seeds) > 0, "--seed", "()", "at least one number")
         require(len(set(self.seeds)) == len(self.seeds), "--seed", self.seeds, "different numbers")
         require(min(self.seeds) >= 0, "--seed", min(self.seeds), "0 or more")
@@ -208,6 +227,14 @@ class TrainSettings:
                 instead = _NOT_RECURRENT.get(option)
                 hint = f"use {instead}" if instead else "leave it out"
                 raise InputError(f"{option}: {value} has no effect on '{self.agent}'; {hint}.")
+        for option, value, uses in (
+            ("--n-step", self.n_step, ("td", "td-value")), ("--double-q", self.double_q, ("td",)),
+        ):  # fmt: skip
+            if value != usual[option] and agent.value_loss not in uses:
+                hint = f"has no effect on '{self.agent}'; leave it out"
+                raise InputError(f"{option}: {value} {hint}.")
+        if agent.search == Rule.GUMBEL and self.c != usual["--c"]:
+            raise InputError(f"--c: {self.c} has no effect on '{self.agent}'; leave it out.")
         if agent.recurrent:
             learned = agent.amortization_loss != "none"
             allowed = f"left out with '{self.agent}', which learns nothing from searches"
@@ -246,6 +273,10 @@ class TrainSettings:
         require(self.epsilon_episodes > 0, "--epsilon-episodes", self.epsilon_episodes, "above 0")
         allowed = "above 0, or 0 to count episodes"
         require(self.epsilon_steps >= 0, "--epsilon-steps", self.epsilon_steps, allowed)
+        rows = max(self.replay // max(self.lanes, 1), 1)
+        allowed = f"from 1 to {rows}, the steps of a lane that --replay holds"
+        fits = self.n_step is None or 1 <= self.n_step <= rows
+        require(fits, "--n-step", self.n_step, allowed)
         within = self.beta_episodes is None or self.beta_episodes > 0
         require(within, "--beta-episodes", self.beta_episodes, "above 0")
         require(self.temperature > 0, "--temperature", self.temperature, "above 0")

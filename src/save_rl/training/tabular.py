@@ -228,7 +228,9 @@ def run(
 
 def check_agent(agent: Agent) -> None:
     """Raise an error for agents that the paper has no tabular version of."""
-    if agent.amortization_loss == "l2" or agent.prior == "softmax-q" or agent.recurrent:
+    known = agent.amortization_loss in ("cross-entropy", "visits", "none")
+    known = known and agent.value_loss != "td-value"
+    if not known or agent.prior == "softmax-q" or agent.recurrent:
         raise InputError(f"--agents: '{agent.name}' has no tabular version.")
 
 

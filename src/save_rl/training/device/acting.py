@@ -38,6 +38,9 @@ def prior_and_value(
         return head, highest
     if agent.prior == "none":  # UCT with a trained Qθ, which evaluates leaves but is not a prior
         return jnp.where(head > -jnp.inf, 0.0, -jnp.inf), highest
+    if agent.prior == "logits":
+        assert value is not None
+        return head, value
     policy = jnp.where(head > -jnp.inf, jax.nn.softmax(head), -jnp.inf)
     return policy, highest if value is None else value
 
@@ -84,6 +87,8 @@ def choose_action(
     seed = jax.random.bits(seed_key, (), jnp.uint32)
     valid = q > -jnp.inf
     searched = jnp.any(explored)
+    if agent.act == "gumbel":
+        return _highest(q, valid, seed) if result.action is None else result.action
     if agent.act == "visits":
         if epsilon is not None:
             return jax.random.categorical(key, jnp.log(visits))

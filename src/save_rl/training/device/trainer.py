@@ -184,7 +184,7 @@ class DeviceTrainer:
             steps=jnp.zeros((), jnp.int32),
             updates=jnp.zeros((), jnp.int32),
             learner=self.learning.initial(network_key),
-            replay=replay.empty(example, s.replay),
+            replay=replay.empty(example, s.replay, s.horizon),
             stats=no_stats(jnp),
         )
 
@@ -232,6 +232,8 @@ class DeviceTrainer:
             target = jnp.zeros((s.lanes, 0))
         elif agent.amortization_loss == "visits":
             target = result.visits / jnp.sum(result.visits, -1, keepdims=True)
+        elif agent.amortization_loss == "policy":
+            target = result.policy
         else:
             target = result.q_values
         transitions = Transition(
@@ -269,7 +271,9 @@ class DeviceTrainer:
         """Make the updates after lock-step `step`."""
         s = self.settings
         shape = (s.updates_per_step, s.batch)
-        batches, returns, finished = replay.sample(state.replay, key, step, s.replay, shape)
+        batches, returns, finished = replay.sample(
+            state.replay, key, step, s.replay, shape, s.horizon
+        )
         active = (step + 1) * s.lanes >= s.min_replay
         learner, loss_q, loss_a = self.learning.updates(
             state.learner, batches, returns, finished, state.episodes, step, active

@@ -48,14 +48,19 @@ class HostLearner:
 
     def replay(self) -> HostReplay:
         """Return an empty replay."""
-        return host_replay.empty(self._example(), self.settings.replay)
+        return host_replay.empty(self._example(), self.settings.replay, self._linked)
 
     def shapes(self) -> tuple[Learner, HostReplay]:
         """Return learners and replay as shapes and dtypes, without memory for them."""
         capacity, seeds = self.settings.replay, len(self.settings.seeds)
         data = jax.eval_shape(lambda: host_replay.empty_data(self._example(), capacity))
-        small = shapes(host_replay.nothing(seeds, capacity))
+        small = shapes(host_replay.nothing(seeds, capacity, self._linked))
         return jax.eval_shape(self.initial), small._replace(data=data)
+
+    @property
+    def _linked(self) -> int:
+        """Lanes whose transitions are linked, for n-step transitions."""
+        return self.settings.lanes if self.settings.horizon > 1 else 0
 
     def _example(self) -> Transition:
         """Return a transition of zeros of every seed."""
@@ -92,7 +97,7 @@ class HostLearner:
         track = self.learning.agent.value_loss == "return"
         return host_replay.add(
             replay, experience.transitions, experience.sizes, experience.moved, experience.over,
-            self.settings.discount, track, first, running,
+            self.settings.discount, track, first, running, experience.episode_step == 0,
         )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
-from save_rl.learning.replay import Transition
+from save_rl.learning.replay import Transition, n_step_transitions
 from save_rl.networks import cut, graph, is_graph
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.learner import Learner, Learning
@@ -64,7 +64,7 @@ class UpdatePrograms:
 
         self._compiled_update = of_seeds(self._update, 8, 2)
         self.targets = of_seeds(self._targets, 4, 1)
-        self.gradient = of_seeds(self._gradient, 6, 1)
+        self.gradient = of_seeds(self._gradient, 6, 2)
         self.step = of_seeds(self._step, 3, 0)
         self.copy = jax.jit(
             lambda params, target, which: jax.tree.map(
@@ -92,14 +92,15 @@ class UpdatePrograms:
             shapes(jax.tree.leaves((learner.params, learner.optimiser))),
             shapes(jax.tree.leaves(learner.target)),
             shapes(replay.data),
-            *(jax.ShapeDtypeStruct(batches, kind) for kind in (np.int32, np.float32, np.bool_)),
+            jax.ShapeDtypeStruct((*batches, settings.horizon), np.int32),
+            *(jax.ShapeDtypeStruct(batches, kind) for kind in (np.float32, np.bool_)),
             *(jax.ShapeDtypeStruct((seeds,), kind) for kind in (np.float32, np.bool_)),
         )
         self._ahead.add(("update", size, size), self._compiled_update, *given, size, size)
 
-    def _batches(self, data: Transition, slots: Any, now: int, after: int) -> Transition:
+    def _batches(self, data: Transition, chains: Any, now: int, after: int) -> Transition:
         """Return transitions with masks as truth values, and graphs of these sizes."""
-        taken, actions = host_replay.take(data, slots), self._actions
+        taken, actions = n_step_transitions(data, chains), self._actions
         return taken._replace(
             observation=cut(taken.observation, now),
             next_observation=cut(taken.next_observation, after),
@@ -108,11 +109,11 @@ class UpdatePrograms:
         )
 
     def _update(
-        self, leaves: Any, target: Any, data: Transition, slots: Any, returns: Any, finished: Any,
+        self, leaves: Any, target: Any, data: Transition, chains: Any, returns: Any, finished: Any,
         episodes: Any, active: Any, now: int, after: int,
     ) -> Any:  # fmt: skip
         learning = self.learning
-        batches = self._batches(data, slots, now, after)
+        batches = self._batches(data, chains, now, after)
         of_target = jax.tree.unflatten(self._of_params, target)
         targets = learning.targets(of_target, batches, returns)
         params, optimiser = jax.tree.unflatten(self.structure, leaves)
@@ -121,16 +122,16 @@ class UpdatePrograms:
         )
         return jax.tree.leaves((params, optimiser)), terms
 
-    def _targets(self, target: Any, data: Transition, slots: Any, returns: Any, size: int) -> Any:
-        part = self._batches(data, slots, size, size)
+    def _targets(self, target: Any, data: Transition, chains: Any, returns: Any, size: int) -> Any:
+        part = self._batches(data, chains, size, size)
         one = jax.tree.map(lambda x: x[None], (part, returns))
         return self.learning.targets(jax.tree.unflatten(self._of_params, target), *one)[0]
 
     def _gradient(
-        self, leaves: Any, data: Transition, slots: Any, targets: Any, weights: Any, episodes: Any,
-        size: int,
+        self, leaves: Any, data: Transition, chains: Any, targets: Any, weights: Any,
+        episodes: Any, now: int, after: int,
     ) -> Any:  # fmt: skip
-        part = self._batches(data, slots, size, size)
+        part = self._batches(data, chains, now, after)
         params, _ = jax.tree.unflatten(self.structure, leaves)
         betas = self.learning.betas(episodes)
         found, terms = self.learning.gradient(params, part, targets, weights, betas)
@@ -160,7 +161,8 @@ class Updates:
         self, programs: UpdatePrograms, learner: Learner, replay: HostReplay, slots: np.ndarray,
         episodes: np.ndarray, active: np.ndarray,
     ):  # fmt: skip
-        self._programs, self._learner, self._replay, self._slots = programs, learner, replay, slots
+        self._programs, self._learner, self._replay = programs, learner, replay
+        self._chains = host_replay.chain(replay, slots, programs.learning.settings.horizon)
         self._episodes, self._active = episodes.astype(np.float32), active
         self._target = jax.tree.leaves(learner.target)
         self._leaves = jax.tree.leaves((learner.params, learner.optimiser))
@@ -175,46 +177,50 @@ class Updates:
         thread = self._programs.thread
         if self._turn == self._programs.pieces:
             return
-        size = self._slots.shape[1] // self._programs.pieces
-        slots = self._slots[:, self._turn * size : (self._turn + 1) * size]
+        size = self._chains.shape[1] // self._programs.pieces
+        chains = self._chains[:, self._turn * size : (self._turn + 1) * size]
         self._turn += 1
         if thread is None:
-            self._hand_over(slots)
+            self._hand_over(chains)
         else:
-            self._handed.append(thread.submit(self._hand_over, slots))
+            self._handed.append(thread.submit(self._hand_over, chains))
 
-    def _hand_over(self, slots: np.ndarray) -> None:
+    def _hand_over(self, chains: np.ndarray) -> None:
         programs = self._programs
         if programs.sorts:
-            for number in range(slots.shape[1]):
-                self._sorted(slots[:, number])
+            for number in range(chains.shape[1]):
+                self._sorted(chains[:, number])
             return
-        returns, finished = host_replay.outcomes(self._replay, slots)
+        returns, finished = host_replay.outcomes(self._replay, chains[..., 0])
         self._leaves, terms = programs.update(
-            self._leaves, self._target, self._replay.data, slots, returns, finished,
-            self._episodes, self._active, *self._sizes(slots),
+            self._leaves, self._target, self._replay.data, chains, returns, finished,
+            self._episodes, self._active, *self._sizes(chains),
         )  # fmt: skip
         self._losses.append(terms)
 
-    def _sizes(self, slots: np.ndarray) -> tuple[int, int]:
-        """Return the sizes to which graphs in these slots are cut; one for both on a GPU."""
-        at = np.arange(len(slots)).reshape(-1, *[1] * (slots.ndim - 1)), slots
-        most = self._replay.size[at].reshape(-1, 2).max(0)
+    def _sizes(self, chains: np.ndarray) -> tuple[int, int]:
+        """Return the sizes to which graphs are cut; one for both on a GPU."""
+        at = np.arange(len(chains)).reshape(-1, *[1] * (chains.ndim - 1))
+        sizes = np.where(chains[..., None] < 0, 0, self._replay.size[at, chains])
+        # Only the last next observation is needed; room for those before it does no harm.
+        most = np.array([sizes[..., 0, 0].max(), sizes[..., 1].max()])
         if self._programs.gpu:
             most[:] = most.max()
         full = _nodes(self._replay.data.observation)
         now, after = (graph.bucket_of(int(n), full, gpu=self._programs.gpu) for n in most)
         return now, after
 
-    def _sorted(self, slots: np.ndarray) -> None:
+    def _sorted(self, chains: np.ndarray) -> None:
         """Make one update `[seeds, batch]`, part by part."""
         programs, replay, found = self._programs, self._replay, []
+        slots = chains[..., 0]
         returns, finished = host_replay.outcomes(replay, slots)
         weights = np.asarray(programs.learning.weights(finished))
         rows = np.arange(len(slots))[:, None]
         order = np.argsort(replay.size[rows, slots, 0], axis=1, kind="stable")
+        looks_ahead = programs.learning.settings.double_q
         for which in np.split(order, programs.sorts, 1):
-            part = slots[rows, which]
+            part = chains[rows, which]
             now, after = self._sizes(part)
             targets = programs.targets(self._target, replay.data, part, returns[rows, which], after)
             found.append(
@@ -226,6 +232,7 @@ class Updates:
                     weights[rows, which],
                     self._episodes,
                     now,
+                    after if looks_ahead else now,  # else a pair of sizes means another program
                 )
             )
         self._leaves, terms = programs.step(self._leaves, found, self._active)

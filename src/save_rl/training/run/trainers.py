@@ -10,6 +10,7 @@ from save_rl.envs.watchdog import WATCHDOG
 from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, require
 from save_rl.processes import usable_cores
+from save_rl.search.rules import PAPER_RULES
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import compiler_options
 from save_rl.training.host.trainer import HostTrainer
@@ -77,6 +78,12 @@ def environments(
         envs = make_all(settings.env, settings.seeds, **settings.env_options)
         on_host = runs_on_host(envs[0], settings.env)
     _check_frames(settings, envs[0], on_host, plays)
+    agent = get_agent(settings.agent)
+    if on_host and not {agent.search, agent.test_search} <= {None, *PAPER_RULES}:
+        raise InputError(
+            f"--agent: '{agent.name}' searches with mctx, which needs an environment in JAX, and "
+            f"'{settings.env}' is a Python simulator."
+        )
     return envs, on_host
 
 
