@@ -11,12 +11,14 @@ Nothing heavy is imported before it is used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from save_rl import search
     from save_rl.api import train
     from save_rl.envs import make
     from save_rl.envs.check import check
     from save_rl.evaluation import evaluate
     from save_rl.policy import load
+    from save_rl.search import SearchModule
+
+    search: SearchModule
 
 __version__ = "0.2.0"
 __all__ = ["check", "evaluate", "load", "make", "search", "train"]

@@ -1,4 +1,4 @@
-"""What a finished or interrupted run has learned: its settings and its parameters."""
+"""Read a trained run: its settings and its parameters."""
 
 from pathlib import Path
 from typing import Any
