@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from save_rl.api import train
+    from save_rl.comparison import compare
     from save_rl.envs import make
     from save_rl.envs.check import check
     from save_rl.evaluation import evaluate
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     search: SearchModule
 
 __version__ = "0.2.0"
-__all__ = ["check", "evaluate", "load", "make", "search", "train"]
+__all__ = ["check", "compare", "evaluate", "load", "make", "search", "train"]
 
 _HOMES = {
     "train": "save_rl.api",
     "make": "save_rl.envs",
     "check": "save_rl.envs.check",
+    "compare": "save_rl.comparison",
     "evaluate": "save_rl.evaluation",
     "load": "save_rl.policy",
 }

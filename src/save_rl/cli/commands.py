@@ -12,6 +12,7 @@ import tyro
 
 from save_rl.api import default_out, run_training
 from save_rl.cli.bench import Bench
+from save_rl.cli.compare import Compare
 from save_rl.cli.reproduce import reproduce_command
 from save_rl.envs import SEED_IS_NO_OPTION
 from save_rl.errors import InputError, require, require_numbers
@@ -289,6 +290,7 @@ def _print_list(lines: dict[str, str]) -> None:
 COMMANDS: dict[str, Any] = {
     "train": Train,
     "evaluate": Evaluate,
+    "compare": Compare,
     "reproduce": reproduce_command,
     "bench": Bench,
     "watch": Watch,
