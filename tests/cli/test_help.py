@@ -13,6 +13,7 @@ import pytest
 
 from save_rl.cli import SUMMARIES, bench, commands, main, studio
 from save_rl.cli.commands import COMMANDS, command_type
+from save_rl.cli.compare import Compare
 from save_rl.cli.reproduce import SHARED, experiment_command
 from save_rl.experiments import EXPERIMENTS
 from save_rl.experiments.experiment import find_experiment
@@ -41,6 +42,7 @@ PAGES = {
         ClusterSettings,
     ),
     "evaluate": (commands.Evaluate,),
+    "compare": (Compare,),
     **{f"reproduce {name}": (experiment_command(name),) for name in EXPERIMENTS},
     "bench search": (bench.BenchSearch,),
     "bench physics": (bench.BenchPhysics,),
@@ -58,6 +60,7 @@ SHOWN_AS = {
     (TrainSettings, "env"): "ENV",
     (TrainSettings, "seeds"): "--seed",
     (commands.Evaluate, "run_or_env"): "DIR",
+    (Compare, "runs"): "DIR",
     (commands.Watch, "env"): "ENV",
     (studio.Studio, "folder"): "FOLDER",
     (commands.Check, "env"): "ENV",

@@ -11,6 +11,7 @@ __all__ = ["main"]
 SUMMARIES = {
     "train": "Train an agent and write a run directory.",
     "evaluate": "Test a run at several search budgets; writes evaluation.csv into its folder.",
+    "compare": "Compare runs: a table over seeds, rank tests, and their curves in one picture.",
     "reproduce": "Reproduce a figure of the paper: results.csv, figure.png and claims.json.",
     "bench": "Measure throughput on this machine.",
     "watch": "Play one episode of an environment or of a run and write it as a GIF.",

@@ -12,6 +12,7 @@ import tyro
 
 from save_rl.api import default_out, run_training
 from save_rl.cli.bench import Bench
+from save_rl.cli.compare import Compare
 from save_rl.cli.reproduce import reproduce_command
 from save_rl.cli.studio import Studio
 from save_rl.envs import SEED_IS_NO_OPTION
@@ -306,6 +307,7 @@ def _print_list(lines: dict[str, str]) -> None:
 COMMANDS: dict[str, Any] = {
     "train": Train,
     "evaluate": Evaluate,
+    "compare": Compare,
     "reproduce": reproduce_command,
     "bench": Bench,
     "watch": Watch,

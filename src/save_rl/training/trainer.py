@@ -1,4 +1,4 @@
-"""The protocol of all programs, which the loop, tests and players use: on a device or a cluster."""
+"""The protocol of all programs, which the loop and tests use: on a device or a cluster."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -6,13 +6,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from save_rl.agents import Agent
-from save_rl.players import Player
 from save_rl.training.counters import Counters
 from save_rl.training.settings import TrainSettings
-from save_rl.types import Simulator
 
 MAX_TEST_STEPS = 1000  # of a test episode, in environments without `max_steps`
-NO_PLAYER = "it needs an agent that searches from Q-values, and a Python simulator."
 
 
 class Trainer(Protocol):
@@ -85,13 +82,6 @@ class Trainer(Protocol):
         """Have `play` call `report` with the number of episodes finished so far, of all seeds.
 
         A compiled test has nothing to report before it is over.
-        """
-        ...
-
-    def player(self, params: Any, sim: Simulator, budget: int) -> Player:
-        """Return the first seed as a player of a Python simulator; it acts as in tests.
-
-        Works on a closed trainer. Raises InputError, with `NO_PLAYER`, if it can't play.
         """
         ...
 

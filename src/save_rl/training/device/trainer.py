@@ -17,14 +17,12 @@ from save_rl.agents import Agent, get_agent
 from save_rl.errors import InputError, require
 from save_rl.learning import replay
 from save_rl.learning.replay import Replay, Transition
-from save_rl.players import Player
 from save_rl.search.lanes import masks
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
 from save_rl.training.device.acting import choose_action, play, run_search
 from save_rl.training.learner import Learner, Learning, is_array
 from save_rl.training.networks import maker_of
 from save_rl.training.settings import TrainSettings, shown_observation
-from save_rl.training.trainer import NO_PLAYER
 from save_rl.types import Array, Simulator
 
 
@@ -149,10 +147,6 @@ class DeviceTrainer:
 
     def watch_tests(self, report: Callable[[int], None]) -> None:
         """Do nothing: tests are compiled."""
-
-    def player(self, params: Any, sim: Simulator, budget: int) -> Player:
-        """Refuse: a network of this program needs an environment in JAX."""
-        raise InputError(NO_PLAYER)
 
     def close(self) -> None:
         """Do nothing; there is nothing to close."""
