@@ -46,7 +46,7 @@ def suite_figure(scores: Mapping[str, np.ndarray], path: str | Path, *, first: s
     save_png(figure, path)
 
 
-def _means(axes: "Axes", scores: Mapping[str, np.ndarray], agents: Mapping[str, Look]) -> None:
+def _means(axes: "Axes", scores: Mapping[str, np.ndarray], agents: dict[str, Look]) -> None:
     for y, (agent, look) in enumerate(reversed(agents.items())):
         found = estimate(interquartile_mean, scores[agent])
         axes.plot([found.low, found.high], [y, y], color=look.colour, linewidth=6, alpha=0.4)
@@ -56,7 +56,7 @@ def _means(axes: "Axes", scores: Mapping[str, np.ndarray], agents: Mapping[str, 
 
 
 def _improvement(
-    axes: "Axes", scores: Mapping[str, np.ndarray], agents: Mapping[str, Look], first: str
+    axes: "Axes", scores: Mapping[str, np.ndarray], agents: dict[str, Look], first: str
 ) -> None:
     others = [agent for agent in reversed(agents) if agent != first and first in scores]
     for y, agent in enumerate(others):
