@@ -108,7 +108,8 @@ REFUSED = {
     "missing": "module 'tests.networks.own_networks' has no 'missing'",
     "not_a_factory": "is not a function or class.",
     "raises": "can't make a network: KeyError: 'depth' (tests/networks/own_networks.py:",
-    "takes_less": "can't make a network: TypeError: takes_less() takes 2 positional arguments",
+    "takes_less": "must take (observation, num_actions, value_head, key): too many positional "
+    "arguments.",
     "nothing": "returned None, which is not a network; it must be callable.",
     "function": "returned something of type function, which holds no floating-point arrays to "
     "learn; return an equinox.Module.",
@@ -174,7 +175,8 @@ def test_adam_is_the_default():
 
 NO_OPTIMIZERS = {
     "missing": "has no 'missing'.",
-    "raises": "can't make an optimizer: TypeError: raises() missing 3 required positional",
+    "raises": "must take (learning_rate): missing a required argument: 'num_actions'.",
+    "breaks": "can't make an optimizer: ZeroDivisionError: float division by zero (tests/networks/",
     "no_optimizer": "returned 0.1, not an optax.GradientTransformation.",
     "fails": "made an optimizer that fails: ValueError: no update (tests/networks/own_networks.py:",
     "forgets": "made an optimizer that changes the structure, shapes or types of its state.",
