@@ -14,6 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from save_rl import make
+from save_rl.networks import network_maker
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCS = EXAMPLES.with_name("docs")
 
@@ -130,6 +133,37 @@ def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(run):
 @pytest.mark.slow  # above in this process; test_api.py names what a script holds
 def test_a_simulator_of_ones_own_is_trained_by_a_script(tmp_path):
     assert_it_plays_the_puzzle(run_as_script(tmp_path, *PUZZLE))
+
+
+def test_the_network_of_the_example_fits(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    made = network_maker(
+        "07_own_network:residual", np.zeros(4, np.float32), make("gym/CartPole-v1")
+    )
+    head, value = made(jax.random.PRNGKey(0))(np.ones((3, 4), np.float32))
+    assert head.shape == (3, 2)
+    assert value is None
+
+
+@pytest.mark.slow  # tests/training/test_networks.py trains other networks
+def test_a_network_of_ones_own_is_trained_on_a_python_simulator(run):
+    output = run("07_own_network.py", "--env", "gym/CartPole-v1", "--steps", "64", "--tests", "4")
+    # Four numbers to 64, two blocks of 64, the scales of a norm, two actions.
+    size = (4 + 1) * 64 + 2 * (64 + 1) * 64 + 2 * 64 + (64 + 1) * 2
+    assert f"a network of {size:,} numbers" in output
+    assert set(rewards_by_budget(output)) == {0, 5}
+
+
+@pytest.mark.slow
+def test_a_network_of_ones_own_is_trained_on_a_jax_environment(run):
+    rewards = rewards_by_budget(run("07_own_network.py", "--steps", "12000"))
+    assert rewards[5] > 0.1  # a random walk gets about 0.005
+
+
+def test_the_network_on_the_page_is_that_of_the_example():
+    example = (EXAMPLES / "07_own_network.py").read_text()
+    code = example[example.index("WIDTH, BLOCKS") : example.index("\n\ndef main")]
+    assert code in (DOCS / "networks.md").read_text()
 
 
 def test_a_search_is_shown_as_a_table_and_a_tree(tmp_path):

@@ -26,9 +26,9 @@ def forgetful(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def foreign(folder, env):
+def foreign(folder, env="tightrope", **settings):
     """Write the config of a run that somebody else has made."""
-    config = {"settings": asdict(TrainSettings(env=env))}
+    config = {"settings": asdict(TrainSettings(env=env, **settings))}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
@@ -72,6 +72,21 @@ def test_a_foreign_run_runs_no_code(tmp_path, capsys, monkeypatch, env, module):
         watch(str(folder), tmp_path / "x.gif")
     assert not Path("was_run").exists()
     assert "evil_twin" not in sys.modules
+
+
+@pytest.mark.parametrize("what", ["network", "optimizer"])
+@pytest.mark.usefixtures("forgetful")
+def test_a_foreign_run_runs_no_code_of_its_network(tmp_path, capsys, monkeypatch, what):
+    monkeypatch.chdir(tmp_path)
+    Path(f"evil_{what}.py").write_text("open('was_run', 'w').close()\n")
+    foreign(tmp_path, **{what: f"evil_{what}:make"})
+    code, sentence = said(capsys, "evaluate", tmp_path)
+    assert code == 2
+    assert sentence.startswith(f"save-rl: DIR: the run in '{tmp_path}' would import and run code")
+    assert f"of 'evil_{what}' (its {what} is 'evil_{what}:make'); add --trust" in sentence
+    assert not Path("was_run").exists()
+    assert said(capsys, "evaluate", tmp_path, "--trust")[0] == 2  # it makes nothing
+    assert Path("was_run").exists()
 
 
 @pytest.mark.parametrize("env", ["tightrope", "covering", "gym/CartPole-v1", "atari/MsPacman"])

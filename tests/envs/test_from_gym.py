@@ -513,6 +513,23 @@ def test_observations_are_one_vector(space, thing, vector):
         seen[0] = 1
 
 
+def test_observations_keep_their_shapes_if_asked():
+    space = spaces.Dict(
+        {"b": BYTES, "a": spaces.Tuple((spaces.Discrete(2), BYTES, spaces.Box(-1, 1, ())))}
+    )
+    thing = {"b": PICTURE, "a": (1, PICTURE, np.float32(0.5))}
+    simulator = from_gymnasium(lambda: Showing(space, thing), flatten=False)
+    seen = simulator.observe(simulator.reset(0))
+    assert list(seen) == ["a/0", "a/1", "a/2", "b"]
+    assert {x.dtype for x in seen.values()} == {np.dtype(np.float32)}
+    np.testing.assert_array_equal(seen["a/0"], [0, 1])
+    np.testing.assert_allclose(seen["a/1"], PICTURE / 255, rtol=1e-6)
+    np.testing.assert_allclose(seen["b"], PICTURE / 255, rtol=1e-6)
+    assert seen["a/2"] == np.float32(0.5)
+    picture = from_gymnasium(lambda: Showing(BYTES, PICTURE), flatten=False)
+    np.testing.assert_allclose(picture.observe(picture.reset(0)), PICTURE / 255, rtol=1e-6)
+
+
 def test_rewards_and_flags_are_pythons_own():
     simulator = from_gymnasium(lambda: Showing(spaces.Discrete(2), 0))
     _, *last = simulator.step(simulator.reset(np.int64(3)), 0)

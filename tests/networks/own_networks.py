@@ -140,6 +140,10 @@ def decays(learning_rate):
     return optax.adamw(learning_rate, weight_decay=0.1)
 
 
+def breaks(learning_rate):
+    return optax.sgd(learning_rate / 0)
+
+
 def no_optimizer(learning_rate):
     return learning_rate
 

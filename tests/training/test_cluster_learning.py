@@ -95,3 +95,14 @@ def test_a_short_run_on_covering_gets_better_than_its_start_and_than_chance(tmp_
     error = np.hypot(chance.std() / 10, trained.std() / np.sqrt(32))
     assert trained.mean() > chance.mean() + 4 * error
     assert trained.mean() > returns[0] + 0.3
+
+
+def test_ones_own_network_learns_on_a_cluster(tmp_path):
+    returns = train_on_cluster(
+        tmp_path / "run", env="tests.training.signs:Signs", env_options={"kind": "dictionary"},
+        agent="q-learning", network="tests.networks.own_networks:small",
+        optimizer="tests.networks.own_networks:sgd", steps=1600, lanes=16, batch=16,
+        learning_rate=1e-3, epsilon_episodes=400,
+    )  # fmt: skip
+    assert 0 <= returns[0] < 0.6  # at random, one in three
+    assert returns[-1] > 0.9

@@ -69,9 +69,9 @@ def test_what_is_shown_is_learned_from(tmp_path, path, kind):
 
 def assert_resumed_is_the_same(tmp_path, path, **settings):
     once, twice = tmp_path / "once", tmp_path / "twice"
-    train(path, once, steps=512, **settings)
-    train(path, twice, steps=256, **settings)
-    train(path, twice, steps=512, resume=True, **settings)
+    train(path, once, steps=256, **settings)
+    train(path, twice, steps=128, **settings)
+    train(path, twice, steps=256, resume=True, **settings)
     arrays, others = final_arrays(once), final_arrays(twice)
     assert arrays.keys() == others.keys()
     for name in arrays:
@@ -80,7 +80,7 @@ def assert_resumed_is_the_same(tmp_path, path, **settings):
 
 
 def test_a_resumed_run_on_dictionaries_with_ones_own_optimizer_is_the_same(tmp_path):
-    settings = {"seed": (3, 4), "optimizer": f"{OWN}:sgd"}
+    settings = {"seed": (3, 4), "chunk": 4, "optimizer": f"{OWN}:sgd"}
     assert_resumed_is_the_same(tmp_path, "host", kind="dictionary", **settings)
 
 
@@ -89,7 +89,7 @@ def test_a_resumed_run_on_dictionaries_with_ones_own_optimizer_is_the_same(tmp_p
 @pytest.mark.parametrize("agent", ["save", "puct"])
 @each_path
 def test_resumed_runs_with_policies_and_several_seeds_are_the_same(tmp_path, path, agent, network):
-    settings = {"agent": agent, "budget": 2, "seed": (3, 4), "network": network}
+    settings = {"agent": agent, "budget": 2, "seed": (3, 4), "chunk": 4, "network": network}
     assert_resumed_is_the_same(tmp_path, path, kind="dictionary", **settings)
     tested = save_rl.evaluate(tmp_path / "once", (0, 4), 20, workers=0, device="cpu")
     assert [one.returns.shape for one in tested] == [(2, 20), (2, 20)]

@@ -132,9 +132,9 @@ def _factory(address: str, option: str = "ENV") -> Any:
         raise InputError(f"{option}: module '{module_name}' has no '{name}'.") from None
 
 
-def find_factory(address: str, option: str) -> Any:
+def find_factory(address: str, option: str, takes: Sequence[str]) -> Any:
     """Return the function or class at `package.module:factory`, for something that is not an
-    environment."""
+    environment; refuse one that can't be called with these arguments."""
     from save_rl.envs.check.words import cause
 
     _look_here_too()
@@ -146,6 +146,14 @@ def find_factory(address: str, option: str) -> Any:
         raise InputError(f"{option}: '{address}' can't be imported: {cause(error)}.") from error
     if callable(factory) is False:  # a form that keeps the type checker's Any
         raise InputError(f"{option}: '{address}' is not a function or class.")
+    try:
+        inspect.signature(factory).bind(*takes)
+    except TypeError as error:
+        raise InputError(
+            f"{option}: '{address}' must take ({', '.join(takes)}): {error}."
+        ) from None
+    except ValueError:  # Python can't inspect it
+        pass
     _made.add(address)
     return factory
 

@@ -64,7 +64,7 @@ class GymSimulator:
     `sample_step(state, action, seed)` with `reseed`.
     """
 
-    def __init__(self, env: gymnasium.Env, reseed: bool):
+    def __init__(self, env: gymnasium.Env, reseed: bool, flatten: bool = True):
         actions = getattr(env, "action_space", None)
         if not isinstance(actions, spaces.Discrete):
             raise InputError(
@@ -73,6 +73,7 @@ class GymSimulator:
         self.num_actions = int(actions.n)
         self._first_action = int(actions.start)
         self._parts, self._size = _layout(getattr(env, "observation_space", None))
+        self._flat = flatten
         bare, self._limit = _peel(env)
         pair = _own_pair(bare)
         self._keeper = _Shared(bare, *pair) if pair else _Copied(bare)
@@ -89,9 +90,19 @@ class GymSimulator:
         """Step with the environment's own next random numbers."""
         return self._step(state, action, None)
 
-    def observe(self, state: GymState) -> np.ndarray:
-        """Return `[size]` float32, ordered as by `spaces.flatten`; bytes scaled to 0-1."""
-        return state.observation
+    def observe(self, state: GymState) -> Any:
+        """Return `[size]` float32, ordered as by `spaces.flatten`; bytes scaled to 0-1.
+
+        Not flattened, the parts have their own shapes: an array, or a dictionary of the arrays in a
+        `Dict` or `Tuple`, named by their keys with '/' between.
+        """
+        if self._flat:
+            return state.observation
+        seen = {
+            "/".join(map(str, part.path)): state.observation[part.place].reshape(part.shape)
+            for part in self._parts
+        }
+        return seen[""] if list(seen) == [""] else seen
 
     def _sample_step(
         self, state: GymState, action: int, seed: int
@@ -133,11 +144,12 @@ class GymSimulator:
 class _Part(NamedTuple):
     """A part of an observation: numbers go to `place`, a category sets index `hot + value`.
 
-    path: its keys in nested dictionaries and tuples.
+    path: its keys in nested dictionaries and tuples. shape: as it is not flattened.
     """
 
     path: tuple[Any, ...]
     place: slice
+    shape: tuple[int, ...]
     scale: int = 1
     hot: Any = None
 
@@ -160,10 +172,10 @@ def _layout(space: Any, path: tuple[Any, ...] = (), begin: int = 0) -> tuple[lis
     place = slice(begin, end)
     if isinstance(space, _NUMBERS):
         image = isinstance(space, spaces.Box) and space.dtype == np.uint8
-        return [_Part(path, place, scale=255 if image else 1)], end
+        return [_Part(path, place, space.shape, scale=255 if image else 1)], end
     sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
     hot = begin + np.cumsum(sizes) - sizes - np.ravel(space.start)
-    return [_Part(path, place, hot=hot.astype(np.int64))], end
+    return [_Part(path, place, (-1,), hot=hot.astype(np.int64))], end
 
 
 def _inside(space: Any) -> list[tuple[Any, Any]]:
@@ -403,12 +415,15 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def from_gymnasium(factory: Callable[[], gymnasium.Env], *, reseed: bool = False) -> GymSimulator:
+def from_gymnasium(
+    factory: Callable[[], gymnasium.Env], *, reseed: bool = False, flatten: bool = True
+) -> GymSimulator:
     """Turn the environment that `factory` makes into a simulator.
 
     Actions must be `Discrete`. Observations become one vector, as in `gymnasium.spaces.flatten`:
     numbers as they are, categories one-hot, dictionaries and tuples concatenated; boxes of bytes
-    (images), nested ones too, are divided by 255.
+    (images), nested ones too, are divided by 255. Without `flatten`, images keep their shape and
+    dictionaries stay dictionaries, for networks that fit them; see `GymSimulator.observe`.
 
     By default a state includes its random generator: the same step from it has the same outcome, in
     a search and in the episode. With `reseed` the simulator also has
@@ -421,10 +436,12 @@ def from_gymnasium(factory: Callable[[], gymnasium.Env], *, reseed: bool = False
         raise InputError(
             f"ENV: the factory returned a {type(env).__name__}; it must return a gymnasium.Env."
         )
-    return GymSimulator(env, reseed)
+    return GymSimulator(env, reseed, flatten)
 
 
-def gym_simulator(id: str, *, reseed: bool = False, **options: Any) -> GymSimulator:
+def gym_simulator(
+    id: str, *, reseed: bool = False, flatten: bool = True, **options: Any
+) -> GymSimulator:
     """Turn `gymnasium.make(id, **options)` into a simulator; see `from_gymnasium`."""
     try:
         env = gymnasium.make(id, **{"disable_env_checker": True, **options})
@@ -440,4 +457,4 @@ def gym_simulator(id: str, *, reseed: bool = False, **options: Any) -> GymSimula
         raise InputError(
             f"ENV: '{id}' can't be made{options_given} ({_first_line(error)})."
         ) from error
-    return from_gymnasium(lambda: env, reseed=reseed)
+    return from_gymnasium(lambda: env, reseed=reseed, flatten=flatten)

@@ -14,6 +14,8 @@ from save_rl.errors import InputError
 from save_rl.networks.heads import Batched
 from save_rl.types import Simulator
 
+TAKES = ("observation", "num_actions", "value_head", "key")
+
 
 def own_maker(
     address: str, observation: Any, env: Simulator, value_head: bool, nodes: int = 0
@@ -23,7 +25,7 @@ def own_maker(
     observation: an example, or its shapes and dtypes. nodes: see `Batched`. Raises InputError if
     the factory or its networks can't be used.
     """
-    factory = find_factory(address, "--network")
+    factory = find_factory(address, "--network", TAKES)
     seen = _first_observation(env, observation)
 
     def make(key: Any) -> Any:

@@ -32,6 +32,11 @@ def maker_of(settings: TrainSettings, observation: Any, env: Simulator) -> Calla
     )  # fmt: skip
 
 
+def has_own_parts(settings: TrainSettings) -> bool:
+    """Test whether the network or the optimiser is somebody's own."""
+    return ":" in settings.network or ":" in settings.optimizer
+
+
 def require_network_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
     """Refuse a network that needs more memory than this machine has."""
     if get_agent(settings.agent).recurrent or ":" in settings.network:
@@ -60,7 +65,7 @@ def make_optimizer(name: str, learning_rate: float, params: Any) -> Any:
     """
     if name == "adam":
         return optax.adam(learning_rate)  # paper A.1, TensorFlow's defaults
-    factory = find_factory(name, "--optimizer")
+    factory = find_factory(name, "--optimizer", ("learning_rate",))
 
     def wrong(what: str) -> InputError:
         return InputError(f"--optimizer: '{name}' {what}.")

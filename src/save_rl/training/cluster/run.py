@@ -33,6 +33,7 @@ from save_rl.training.cluster.local_cluster import (
 )
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.host.learner import make_learning
+from save_rl.training.networks import has_own_parts
 from save_rl.training.run import loop
 from save_rl.training.run.interrupt import StopOnSignal
 from save_rl.training.run.progress import Progress
@@ -141,7 +142,7 @@ def _check(
             f"--cluster: '{settings.env}' is written in JAX and trains on one device; leave "
             "--cluster out."
         )
-    if not get_agent(settings.agent).recurrent:
+    if has_own_parts(settings):
         make_learning(settings, envs[0])  # refuses a network or an optimizer that does not fit
 
 
@@ -267,14 +268,13 @@ def _on(node: str) -> Any:
 def _problem(settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the versions on this node, and why the environment, the network or the optimizer can't
     be made there, or ''."""
-    from save_rl.envs import find_factory, make_all
+    from save_rl.envs import make_all
 
     chosen = settings_from_json(settings)
     try:
-        make_all(chosen.env, chosen.seeds, **chosen.env_options)
-        for option, name in (("--network", chosen.network), ("--optimizer", chosen.optimizer)):
-            if ":" in name:
-                find_factory(name, option)
+        (simulator,) = make_all(chosen.env, chosen.seeds, **chosen.env_options)
+        if has_own_parts(chosen):
+            make_learning(chosen, simulator)
     except Exception as error:
         return versions(), (str(error).splitlines() or [type(error).__name__])[0]
     return versions(), ""
