@@ -31,8 +31,11 @@ class Agent:
     n_step: int = 1
     """Steps of reward in the targets of L_Q before they bootstrap, unless --n-step says otherwise.
     """
-    amortization_loss: Literal["cross-entropy", "l2", "visits", "policy", "none"] = "cross-entropy"
-    """L_A: the loss that regresses the network to the search's result."""
+    amortization_loss: Literal[
+        "cross-entropy", "explored", "weighted", "l2", "visits", "policy", "none"
+    ] = "cross-entropy"
+    """L_A: the loss that regresses the network to the search's result. 'explored' and 'weighted'
+    look only at actions that were tried."""
     act: Literal["q", "visits", "threshold", "ucb", "softmax", "counts", "gumbel"] = "q"
     """Final action. 'q': highest Q_MCTS among explored actions (ε-greedy in training). 'visits':
     visit counts (sampled in training, highest at test time). 'threshold': as 'q', but a random
@@ -81,6 +84,26 @@ _SAVE = Agent(
     annealed_q=Linear(1.0, 0.1, 5e4),  # paper C.1
     annealed_a=Linear(0.0, 4.5, 5e4),  # paper C.1
 )
+_SAVE_PUCT = replace(
+    _SAVE,
+    name="save-puct",
+    summary="SAVE with a PUCT search whose policy prior is softmax(Qθ)",
+    search=Rule.PUCT,
+    test_search=Rule.PUCT,
+    prior="softmax-q",
+    root_noise=0.25,  # paper C.1
+)
+_PUCT = Agent(
+    "puct",
+    "AlphaZero-like: policy learned from visit counts, value from returns",
+    search=Rule.PUCT,
+    test_search=Rule.PUCT,
+    prior="policy",
+    value_loss="return",
+    amortization_loss="visits",
+    act="visits",
+    root_noise=0.25,  # paper A.3
+)
 _UCT = Agent(
     "uct",
     "Pure search with random rollouts; learns nothing",
@@ -117,6 +140,14 @@ _TABLE = (
     ),
     replace(
         _SAVE,
+        name="save-no-amortization-annealed",
+        summary="The same, with the weight of Q-learning that SAVE has",
+        amortization_loss="none",
+        beta_a=constant(0.0),
+        annealed_a=constant(0.0),
+    ),
+    replace(
+        _SAVE,
         name="save-l2",
         summary="SAVE with an L2 amortization loss",
         amortization_loss="l2",
@@ -136,12 +167,19 @@ _TABLE = (
     ),
     replace(
         _SAVE,
-        name="save-puct",
-        summary="SAVE with a PUCT search whose policy prior is softmax(Qθ)",
-        search=Rule.PUCT,
-        test_search=Rule.PUCT,
-        prior="softmax-q",
-        root_noise=0.25,  # paper C.1
+        name="save-amortization-only",
+        summary="SAVE's cross-entropy without Q-learning: only differences of values are learned",
+        value_loss="none",
+        beta_q=constant(0.0),
+        annealed_q=constant(0.0),
+        annealed_a=constant(4.5),  # not in the paper; nothing else is learned, so not annealed
+    ),
+    _SAVE_PUCT,
+    replace(
+        _SAVE_PUCT,
+        name="save-puct-visits",
+        summary="The same, acting on visit counts as PUCT does instead of ε-greedily",  # paper C.1
+        act="visits",
     ),
     replace(
         _SAVE,
@@ -161,6 +199,18 @@ _TABLE = (
         summary="SAVE that explores by sampling its visit counts instead of ε-greedily",
         act="counts",
     ),
+    replace(
+        _SAVE,
+        name="save-explored",
+        summary="SAVE whose amortization loss compares only actions that the search tried",
+        amortization_loss="explored",
+    ),
+    replace(
+        _SAVE,
+        name="save-visit-weighted",
+        summary="SAVE whose amortization loss is squared, weighted by the visits of each action",
+        amortization_loss="weighted",
+    ),
     Agent(
         "q-learning",
         "Q-learning without search in training; SAVE's search on Qθ at test time",
@@ -171,16 +221,12 @@ _TABLE = (
         annealed_q=constant(1.0),
         annealed_a=constant(0.0),
     ),
-    Agent(
-        "puct",
-        "AlphaZero-like: policy learned from visit counts, value from returns",
-        search=Rule.PUCT,
-        test_search=Rule.PUCT,
-        prior="policy",
-        value_loss="return",
-        amortization_loss="visits",
-        act="visits",
-        root_noise=0.25,  # paper A.3
+    _PUCT,
+    replace(
+        _PUCT,
+        name="puct-td",
+        summary="PUCT whose values are learned from 1-step TD targets",  # paper A.3
+        value_loss="td-value",
     ),
     Agent(
         "gumbel",
@@ -228,3 +274,12 @@ def get_agent(name: str, option: str = "--agent") -> Agent:
     if name not in AGENTS:
         raise unknown_name("agent", name, AGENTS, option)
     return AGENTS[name]
+
+
+def target_width(agent: Agent, num_actions: int) -> int:
+    """Return the numbers per transition that an agent's amortization loss needs of the search.
+
+    Q_MCTS of all actions, or the search's policy (visit frequencies for PUCT). 'explored': Q_MCTS,
+    -inf for actions that were not tried. 'weighted': Q_MCTS, then the visits.
+    """
+    return {"none": 0, "weighted": 2}.get(agent.amortization_loss, 1) * num_actions

@@ -16,9 +16,10 @@ from save_rl.errors import InputError
 pytestmark = pytest.mark.xdist_group("errors")  # one worker runs them all: one run is enough
 BROKEN = "tests.cli.broken_environments"
 AGENTS = (
-    "gumbel, puct, q-learning, r2d2, r2d2-controlled, r2d2-save, save, save-counts, save-l2, "
-    "save-no-amortization, save-no-q-learning, save-puct, save-softmax, save-ucb, uct, "
-    "uct-threshold"
+    "gumbel, puct, puct-td, q-learning, r2d2, r2d2-controlled, r2d2-save, save, "
+    "save-amortization-only, save-counts, save-explored, save-l2, save-no-amortization, "
+    "save-no-amortization-annealed, save-no-q-learning, save-puct, save-puct-visits, "
+    "save-softmax, save-ucb, save-visit-weighted, uct, uct-threshold"
 )
 COMMANDS = "agents, bench, check, demo, envs, evaluate, experiments, reproduce, train, watch"
 

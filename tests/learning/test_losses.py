@@ -126,6 +126,31 @@ def test_what_the_search_says_of_masked_actions_does_not_matter():
         assert values[0] == values[1] == values[2]
 
 
+def test_amortization_over_explored_actions_alone():
+    # Tried: the first two, softmax(Q_MCTS) = (¾, ¼), softmax(Qθ) = (¼, ¾), as above; the third has
+    # the highest Qθ and was not tried, the fourth is masked.
+    q, q_mcts = np.float32([0.0, LOG3, 9.0, -INF]), np.float32([LOG3, 0.0, -INF, -INF])
+    loss, slope = value_and_slope(losses.explored_amortization_loss, q, q_mcts)
+    assert float(loss) == pytest.approx(0.75 * np.log(4) + 0.25 * np.log(4 / 3), rel=1e-6)
+    np.testing.assert_allclose(slope, [0.25 - 0.75, 0.75 - 0.25, 0.0, 0.0], atol=1e-6)
+    # Of a single action nothing can be compared.
+    loss, slope = value_and_slope(
+        losses.explored_amortization_loss, q, np.float32([2.0, *[-INF] * 3])
+    )
+    assert float(loss) == 0.0
+    np.testing.assert_array_equal(slope, np.zeros(4))
+
+
+def test_amortization_weighted_by_visits():
+    # Shares ¾ and ¼, errors 2 and -4: ½ (¾ x 4 + ¼ x 16) = 3.5; slopes -¾ x 2 and ¼ x 4.
+    q, q_mcts = np.float32([1.0, 5.0, 7.0, -INF]), np.float32([3.0, 1.0, 7.5, -INF])
+    loss, slope = value_and_slope(
+        losses.weighted_amortization_loss, q, q_mcts, np.float32([6.0, 2.0, 0.0, 0.0])
+    )
+    assert float(loss) == pytest.approx(3.5)
+    np.testing.assert_allclose(slope, [-1.5, 1.0, 0.0, 0.0], atol=1e-6)
+
+
 def test_l2_amortization_loss():
     # The difference is (3, 4): norm 5, slope -(3, 4) / 5
     q, q_mcts = np.float32([1.0, 2.0, -INF]), np.float32([4.0, 6.0, -INF])

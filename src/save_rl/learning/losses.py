@@ -60,6 +60,28 @@ def amortization_loss(
     return cross_entropy(q / temperature, target)
 
 
+def explored_amortization_loss(
+    q: Float[Array, " A"], q_mcts: Float[Array, " A"], temperature: float | Float[Array, ""] = 1.0
+) -> Float[Array, ""]:
+    """Return L_A with both softmaxes over the explored actions alone; `q_mcts` is -inf elsewhere.
+
+    Not the paper's: there, untried actions keep the Qθ that they had during the search.
+    """
+    return amortization_loss(jnp.where(q_mcts > -jnp.inf, q, -jnp.inf), q_mcts, temperature)
+
+
+def weighted_amortization_loss(
+    q: Float[Array, " A"], q_mcts: Float[Array, " A"], visits: Float[Array, " A"]
+) -> Float[Array, ""]:
+    """Return `½ Σ_a w(a) (Q_MCTS(a) - Qθ(a))²`, w the share of each action in the `visits`.
+
+    Not the paper's: untried actions have no weight, and values are compared, not differences.
+    """
+    tried = visits > 0
+    difference = jnp.where(tried, jax.lax.stop_gradient(q_mcts), 0.0) - jnp.where(tried, q, 0.0)
+    return 0.5 * jnp.sum(visits / jnp.maximum(jnp.sum(visits), 1.0) * jnp.square(difference))
+
+
 def l2_amortization_loss(q: Float[Array, " A"], q_mcts: Float[Array, " A"]) -> Float[Array, ""]:
     """Return the L2 variant of L_A (paper C.3): `‖Q_MCTS - Qθ‖` over unmasked actions."""
     valid = q > -jnp.inf

@@ -18,9 +18,8 @@ class Transition(NamedTuple):
     """`(s, a, r, s', search result)` of any number of lanes.
 
     discount: γ, or 0 where the step was terminal.
-    target: `[..., A]` Q_MCTS, or the search's policy (visit frequencies for PUCT); `[..., 0]`
-    without an amortization loss. mask, next_mask: `[..., A]` allowed actions of s and s';
-    `[..., 0]` without action masks.
+    target: what the amortization loss needs of the search, see `agents.target_width`.
+    mask, next_mask: `[..., A]` allowed actions of s and s'; `[..., 0]` without action masks.
     """
 
     observation: Array

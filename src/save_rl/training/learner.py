@@ -86,6 +86,13 @@ class Learning:
             loss_a = jax.vmap(losses.amortization_loss, (0, 0, None))(
                 head, batch.target, self.settings.temperature
             )
+        elif agent.amortization_loss == "explored":
+            loss_a = jax.vmap(losses.explored_amortization_loss, (0, 0, None))(
+                head, batch.target, self.settings.temperature
+            )
+        elif agent.amortization_loss == "weighted":
+            q_mcts, visits = jnp.split(batch.target, 2, -1)
+            loss_a = jax.vmap(losses.weighted_amortization_loss)(head, q_mcts, visits)
         elif agent.amortization_loss == "l2":
             loss_a = jax.vmap(losses.l2_amortization_loss)(head, batch.target)
         elif agent.amortization_loss in ("visits", "policy"):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
-from save_rl.agents import Agent, get_agent
+from save_rl.agents import Agent, get_agent, target_width
 from save_rl.envs import ENVIRONMENTS
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
@@ -202,6 +202,9 @@ class TrainSettings:
         needed = _NEEDS_SEARCH.get(agent.act, "")
         allowed = f"at least 1 for '{self.agent}', which acts on {needed}"
         require(self.budget > 0 or not needed, "--budget", self.budget, allowed)
+        learns = agent.amortization_loss in ("explored", "weighted")
+        allowed = f"at least 1 for '{self.agent}', which learns from actions that were tried"
+        require(self.budget > 0 or not learns, "--budget", self.budget, allowed)
         require(len(self.seeds) > 0, "--seed", "()", "at least one number")
         require(len(set(self.seeds)) == len(self.seeds), "--seed", self.seeds, "different numbers")
         require(min(self.seeds) >= 0, "--seed", min(self.seeds), "0 or more")
@@ -280,7 +283,7 @@ class TrainSettings:
         within = self.beta_episodes is None or self.beta_episodes > 0
         require(within, "--beta-episodes", self.beta_episodes, "above 0")
         require(self.temperature > 0, "--temperature", self.temperature, "above 0")
-        softmax = get_agent(self.agent).amortization_loss == "cross-entropy"
+        softmax = get_agent(self.agent).amortization_loss in ("cross-entropy", "explored")
         allowed = f"1 with '{self.agent}', whose loss has none"
         require(softmax or self.temperature == 1, "--temperature", self.temperature, allowed)
         from save_rl.learning.curriculum import CURRICULA  # imports NumPy; help pages don't
@@ -306,7 +309,7 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
         return
     arrays = jax.tree.leaves(shown_observation(env, on_host))
     shown = sum(x.size * x.dtype.itemsize for x in arrays)
-    per_transition = 2 * shown + 4 * env.num_actions
+    per_transition = 2 * shown + 4 * target_width(get_agent(s.agent), env.num_actions)
     per_node = 64 + (4 if on_host else 24) * env.num_actions
     trees = s.lanes * (max(s.budget, s.test_budget) + 1) * per_node
     needs = {"--replay": s.replay * per_transition, "--budget": trees}

@@ -109,6 +109,22 @@ def choose_action(
     return jnp.where(explore, random_action(action_key, valid, q.shape[0]), action)
 
 
+def target_of(agent: Agent, result: SearchResult) -> Array:
+    """Return the target of the amortization loss `[B, W]`, see `agents.target_width`."""
+    q_values, visits, kind = result.q_values, result.visits, agent.amortization_loss
+    if kind == "none":
+        return jnp.zeros((len(visits), 0))
+    if kind == "visits":
+        return visits / jnp.sum(visits, -1, keepdims=True)
+    if kind == "policy":
+        return result.policy
+    if kind == "explored":
+        return jnp.where(result.explored, q_values, -jnp.inf)
+    if kind == "weighted":
+        return jnp.concatenate([q_values, visits.astype(q_values.dtype)], -1)
+    return q_values
+
+
 def play(
     agent: Agent, network: Any, env: Simulator, key: Array, *,
     episodes: int, budget: int, c: float, discount: float,

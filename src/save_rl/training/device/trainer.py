@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from save_rl.agents import Agent, get_agent
+from save_rl.agents import Agent, get_agent, target_width
 from save_rl.errors import InputError, require
 from save_rl.learning import replay
 from save_rl.learning.replay import Replay, Transition
 from save_rl.search.lanes import masks
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
-from save_rl.training.device.acting import choose_action, play, run_search
+from save_rl.training.device.acting import choose_action, play, run_search, target_of
 from save_rl.training.learner import Learner, Learning, is_array
 from save_rl.training.networks import maker_of
 from save_rl.training.settings import TrainSettings, shown_observation
@@ -156,7 +156,7 @@ class DeviceTrainer:
         key, network_key, reset_key = jax.random.split(jax.random.PRNGKey(seed), 3)
         states = jax.vmap(env.reset)(jax.random.split(reset_key, s.lanes))
         observation = jax.vmap(env.observe)(states)
-        width = env.num_actions if self.agent.amortization_loss != "none" else 0
+        width = target_width(self.agent, env.num_actions)
         lanes = jnp.zeros(s.lanes)
         example = Transition(
             observation=observation,
@@ -222,21 +222,13 @@ class DeviceTrainer:
         after, reward, terminated, truncated = jax.vmap(env.step)(before, actions)
         reward = jnp.asarray(reward, jnp.float32)
         over = terminated | truncated
-        if agent.amortization_loss == "none":
-            target = jnp.zeros((s.lanes, 0))
-        elif agent.amortization_loss == "visits":
-            target = result.visits / jnp.sum(result.visits, -1, keepdims=True)
-        elif agent.amortization_loss == "policy":
-            target = result.policy
-        else:
-            target = result.q_values
         transitions = Transition(
             observation=jax.vmap(env.observe)(before),
             action=actions.astype(jnp.int32),
             reward=reward,
             discount=jnp.where(terminated, 0.0, s.discount),
             next_observation=jax.vmap(env.observe)(after),
-            target=target,
+            target=target_of(agent, result),
             mask=masks(env, before),
             next_mask=masks(env, after),
         )

@@ -1,5 +1,6 @@
 """Acting for training: real steps of the lanes of an actor, and the transitions to learn from."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +40,7 @@ class Collector:
         self.actor, self.agent, self._graphs = actor, agent, graphs
         budget = actor.settings.budget if agent.search is not None else 0
         self._search = actor.searches(budget)
-        self._targets = jax.jit(_searched_targets)
+        self._targets = jax.jit(partial(_searched_targets, kind=agent.amortization_loss))
 
     def step(self, state: Any, evaluator: Any, step: int, running: np.ndarray) -> Experience:
         """Take a real step in the lanes of seeds that are `running`. Finished episodes stay at
@@ -104,11 +105,14 @@ class Collector:
         if kind == "visits":
             total = np.maximum(visits.sum(-1, keepdims=True), 1)
             return (visits / total).astype(np.float32)
+        if kind == "explored":
+            q_values = np.where(visits > 0, q_values, np.float32(-np.inf))
         if roots.actions.shape[1] == 0:
-            return q_values
+            also = [visits.astype(np.float32)] if kind == "weighted" else []
+            return np.concatenate([q_values, *also], -1)
         actions = places.by_seed(roots.actions)
         rows = evaluator.root_rows(self.actor.pool, places.groups)
-        return self._targets(rows, actions, q_values, visits > 0)
+        return self._targets(rows, actions, q_values, visits)
 
     def renew(self, state: Any, experience: Experience, level: np.ndarray, running: Any) -> Any:
         """Start new episodes, of these levels `[seeds]`, in lanes whose episode is over or was
@@ -126,10 +130,17 @@ class Collector:
         )
 
 
-def _searched_targets(rows: Any, actions: Any, q_values: Any, explored: Any) -> Any:
-    """Return Q_MCTS `[seeds, lanes, A]`: rows of Qθ with the values of explored slots."""
+def _searched_targets(rows: Any, actions: Any, q_values: Any, visits: Any, kind: str) -> Any:
+    """Return Q_MCTS `[seeds, lanes, A]`: rows of Qθ with the values of explored slots. kind: of the
+    loss; 'explored' has -inf elsewhere, 'weighted' adds the visits of all actions."""
     seed, lane = (jnp.arange(size) for size in rows.shape[:2])
     # Slots that were not explored write behind the end, which is dropped: those that are left over
     # where few actions are allowed all have action 0.
-    actions = jnp.where(explored, actions, rows.shape[-1])
-    return rows.at[seed[:, None, None], lane[None, :, None], actions].set(q_values, mode="drop")
+    actions = jnp.where(visits > 0, actions, rows.shape[-1])
+    at = seed[:, None, None], lane[None, :, None], actions
+    rows = jnp.full_like(rows, -jnp.inf) if kind == "explored" else rows
+    found = rows.at[at].set(q_values, mode="drop")
+    if kind != "weighted":
+        return found
+    counts = jnp.zeros_like(rows).at[at].set(visits.astype(rows.dtype), mode="drop")
+    return jnp.concatenate([found, counts], -1)

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from save_rl.agents import get_agent
+from save_rl.agents import get_agent, target_width
 from save_rl.envs.worker import Layout
 from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
@@ -66,7 +66,7 @@ class HostLearner:
         """Return a transition of zeros of every seed."""
         s, layout = self.settings, self._layout
         seeds = len(s.seeds)
-        width = layout.num_actions if self.learning.agent.amortization_loss != "none" else 0
+        width = target_width(self.learning.agent, layout.num_actions)
         bits = -(-layout.num_actions // 8) if layout.masked else 0
         seen = jax.tree.map(lambda x: np.zeros((seeds, 1, *x.shape), x.dtype), layout.example())
         number, mask = np.zeros((seeds, 1), np.float32), np.zeros((seeds, 1, bits), np.uint8)
