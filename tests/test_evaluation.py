@@ -13,10 +13,12 @@ import scipy.stats
 import save_rl
 from save_rl import evaluation
 from save_rl.agents import get_agent
+from save_rl.envs.from_jax import FromJax
 from save_rl.errors import InputError
 from save_rl.evaluation import evaluate_program, mean_and_error
 from save_rl.networks.table import TableNetwork
-from save_rl.training.device.acting import play
+from save_rl.players import play as play_episode
+from save_rl.training.device.acting import play, run_search
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.settings import TrainSettings
 
@@ -79,10 +81,14 @@ def program(seeds=(0,), **settings):
     return DeviceTrainer(TrainSettings(seeds=seeds, **settings), [fork() for _ in seeds])
 
 
+def one_table():
+    """A table network that says Q."""
+    return eqx.tree_at(lambda n: n.head, TableNetwork(3, 3), Q)
+
+
 def table(seeds=1):
-    """Parameters `[seeds, ...]` of a table network that says Q."""
-    network = eqx.tree_at(lambda n: n.head, TableNetwork(3, 3), Q)
-    return jax.tree.map(lambda x: jnp.stack([x] * seeds), network)
+    """Parameters `[seeds, ...]` of it."""
+    return jax.tree.map(lambda x: jnp.stack([x] * seeds), one_table())
 
 
 @pytest.fixture(scope="module")
@@ -285,13 +291,38 @@ def test_an_environment_in_jax_has_no_levels(run):
         save_rl.evaluate(run.path, (0,), 2, level=1)
 
 
-def test_a_run_in_jax_plays_no_simulator(run):
-    with pytest.raises(InputError) as refused:
-        evaluation.trained_player(run.path, fork(), 1)
-    assert str(refused.value) == (
-        f"DIR: '{run.path}' can't play here; it needs an agent that searches from Q-values, and a "
-        "Python simulator."
+def test_a_program_of_the_device_plays_by_the_search_of_the_host():
+    """The values worked out above, and the same as the search of the device finds."""
+    made, sim = program(), FromJax(fork())
+    player, rng = made.player(table(), sim, 5), np.random.default_rng(0)
+    first = next(state for seed in range(9) if not (state := sim.reset(seed)).observation)
+    move = player(first, rng)
+    np.testing.assert_allclose(move.values.searched, [0.86, 0.4, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(move.values.prior, Q[0])
+    assert move.values.explored.tolist() == [True, True, False]
+    assert (move.values.action, move.over) == (0, False)
+    assert "4 visits, 2 actions tried" in move.remark
+    on_device = run_search(
+        made.agent, one_table(), fork(), jnp.array([0]),
+        rule=made.agent.test_search, budget=5, c=0.1, discount=1.0, key=jax.random.PRNGKey(0),
+    )  # fmt: skip
+    np.testing.assert_allclose(move.values.searched, on_device.q_values[0], rtol=1e-6)
+    last = player(move.state, rng)
+    assert (last.values.action, last.reward, last.over) == (0, 1.0, True)
+    without_search = made.player(table(), sim, 0)(first, rng)
+    assert (without_search.values.action, without_search.over) == (1, True)
+
+
+def test_a_run_in_jax_plays_itself(run, tmp_path):
+    sim = FromJax(fork())
+    player = evaluation.trained_player(run.path, sim, 2)
+    episodes = [play_episode(sim, player, seed) for seed in range(6)]
+    assert all(episode.moves[-1].over for episode in episodes)
+    save_rl.evaluate(
+        "tests.test_evaluation:fork", episodes=30, agent="random", out=tmp_path / "x.csv"
     )
+    returns = [float(row["return"]) for row in read(tmp_path / "x.csv")]
+    assert {round(value, 1) for value in returns} <= {0.0, 0.3, 0.7, 1.0}
 
 
 def test_an_agent_that_learns_is_not_tested_on_an_environment(tmp_path):

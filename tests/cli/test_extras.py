@@ -9,6 +9,11 @@ EXTRAS = {
     "'save-rl[construction]'.",
     "atari": "the Atari games need ale-py; install it with: pip install 'save-rl[atari]'.",
     "cluster": "--cluster needs Ray; install it with: pip install 'save-rl[cluster]'.",
+    **{
+        suite: f"the environments of {suite} need the package {suite}; install it with: pip "
+        f"install 'save-rl[{suite}]'."
+        for suite in ("gymnax", "jumanji", "pgx")
+    },
 }
 NEEDED = {
     "train covering": "construction",
@@ -29,12 +34,16 @@ NEEDED = {
     "bench atari": "atari",
     "bench train --env atari/MsPacman --seconds 1": "atari",
     "train gym/CartPole-v1 --cluster auto": "cluster",
+    "train gymnax/Breakout-MinAtar": "gymnax",
+    "envs gymnax": "gymnax",
+    "check jumanji/Snake-v1": "jumanji",
+    "watch pgx/2048 --out x.gif": "pgx",
     "bench train --env gym/CartPole-v1 --cluster": "cluster",
 }
 # One process answers them all: modules that were refused would get in the way of other tests.
 WITHOUT = """
 import contextlib, io, json, shlex, sys
-sys.modules.update(Box2D=None, ale_py=None, ray=None)
+sys.modules.update(Box2D=None, ale_py=None, ray=None, gymnax=None, jumanji=None, pgx=None)
 from save_rl.cli import main
 answers = {}
 for line in json.loads(sys.argv[1]):

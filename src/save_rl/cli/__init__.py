@@ -16,7 +16,7 @@ SUMMARIES = {
     "watch": "Play one episode of an environment or of a run and write it as a GIF.",
     "check": "Test whether a simulator is pure and correct, and report what is wrong.",
     "demo": "Run SAVE on Tightrope for a minute: live progress, a table, a picture.",
-    "envs": "List the environments, or show scenes of one.",
+    "envs": "List the environments, those of a suite, or show scenes of one.",
     "agents": "List the agents.",
     "experiments": "List the experiments.",
 }

@@ -294,11 +294,15 @@ def _jax_problem(env: Any, name: str) -> BaseException | None:
             raise InputError(
                 f"ENV: '{name}'.step returns a {what} of type {value.dtype}, not a truth value."
             )
-    if not hasattr(observation, "shape"):
-        raise InputError(f"ENV: '{name}'.observe must return a single array.")
-    if observation.size == 0 or jnp.issubdtype(observation.dtype, jnp.complexfloating):
-        kind = f"{observation.dtype} {list(observation.shape)}"
-        raise InputError(f"ENV: '{name}'.observe returns {kind}, which has no real numbers.")
+    parts = list(observation.values()) if isinstance(observation, dict) else [observation]
+    if not parts or not all(hasattr(part, "shape") for part in parts):
+        raise InputError(
+            f"ENV: '{name}'.observe must return a single array or a dictionary of arrays."
+        )
+    for part in parts:
+        if part.size == 0 or jnp.issubdtype(part.dtype, jnp.complexfloating):
+            kind = f"{part.dtype} {list(part.shape)}"
+            raise InputError(f"ENV: '{name}'.observe returns {kind}, which has no real numbers.")
     if mask is not None and (mask.shape, mask.dtype) != ((env.num_actions,), jnp.bool_):
         kind = f"{mask.dtype} {list(mask.shape)}"
         raise InputError(f"ENV: '{name}'.action_mask returns {kind}, not bool [{env.num_actions}].")

@@ -240,7 +240,8 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
         shown = sum(x.nbytes for x in named(Layout.of(env).example()).values())
     else:
         key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
-        shown = 4 * jax.eval_shape(lambda key: env.observe(env.reset(key)), key).size
+        seen = jax.eval_shape(lambda key: env.observe(env.reset(key)), key)
+        shown = 4 * sum(x.size for x in jax.tree.leaves(seen))
     per_transition = 2 * shown + 4 * env.num_actions
     per_node = 64 + (4 if on_host else 24) * env.num_actions
     trees = s.lanes * (max(s.budget, s.test_budget) + 1) * per_node

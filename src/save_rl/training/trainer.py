@@ -11,7 +11,7 @@ from save_rl.training.settings import TrainSettings
 from save_rl.types import Simulator
 
 MAX_TEST_STEPS = 1000  # of a test episode, in environments without `max_steps`
-NO_PLAYER = "it needs an agent that searches from Q-values, and a Python simulator."
+NO_PLAYER = "it needs an agent that searches with what its network says."
 
 
 class Trainer(Protocol):

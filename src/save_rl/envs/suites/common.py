@@ -24,8 +24,8 @@ def load_suite(name: str) -> Any:
     except ImportError as error:
         lacks = "" if error.name in (None, name) else f" (there is no '{error.name}')"
         raise MissingExtra(
-            f"ENV: {name}/ needs the package {name}{lacks}; install it with: pip install "
-            f"'save-rl[{name}]'."
+            f"the environments of {name} need the package {name}{lacks}; install it with: "
+            f"pip install 'save-rl[{name}]'."
         ) from error
 
 

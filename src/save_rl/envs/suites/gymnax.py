@@ -61,7 +61,7 @@ class Gymnax:
             raise refuse(SUITE, id, "has continuous actions, and a search needs a few to choose "
                          "from")  # fmt: skip
         self.num_actions = int(space.n)
-        self.max_steps = int(self._params.max_steps_in_episode)
+        self.time_limit = self.max_steps = int(self._params.max_steps_in_episode)
         self._keeps = id in _KEEP_OBSERVATION
         seen, inner = jax.eval_shape(self._env.reset_env, key_shape(), self._params)
         if seen.shape == () and np.issubdtype(seen.dtype, np.integer):

@@ -66,10 +66,10 @@ class Jumanji:
         self.num_actions = int(np.prod(self._parts))
         # Jumanji ends an episode at its time limit as if the task were over. Without a limit it
         # ends only where the task does, and the limit is counted here.
-        self._limit = getattr(made, "time_limit", None)
-        self.max_steps = LONGEST if self._limit is None else int(self._limit)
+        self.time_limit = getattr(made, "time_limit", None)
+        self.max_steps = LONGEST if self.time_limit is None else int(self.time_limit)
         self._env = copy.copy(made)
-        if self._limit is not None:
+        if self.time_limit is not None:
             self._env.time_limit = _NEVER
         inner, first = jax.eval_shape(self._env.reset, key_shape())
         if hasattr(first.observation, _MASK):
@@ -85,8 +85,8 @@ class Jumanji:
         inner = state.inner if key is None else _with_key(state.inner, key)
         after, first = self._env.step(inner, self._unravel(action))
         terminated, limit = first.step_type == 2, False
-        if self._limit is not None:
-            limit = after.step_count >= self._limit
+        if self.time_limit is not None:
+            limit = after.step_count >= self.time_limit
         after = self._state(as_arrays(after), first.observation)
         return after, first.reward, terminated, limit & ~terminated
 

@@ -70,7 +70,7 @@ class Pgx:
             time_limit = _timer_of(self._game) if self._timer else LONGEST
         whole = isinstance(time_limit, int) and time_limit > 0
         require(whole, "--env-options", f"time_limit={time_limit}", "a whole number above 0")
-        self.max_steps = time_limit
+        self.time_limit = self.max_steps = time_limit
         if not id.startswith("minatar-"):  # there everything is always allowed
             self.action_mask = lambda state: state.inner.legal_action_mask
         action = jax.ShapeDtypeStruct((), np.int32)

@@ -24,8 +24,8 @@ from save_rl.search.lanes import masks
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
 from save_rl.training.device.acting import choose_action, play, run_search
 from save_rl.training.learner import Learner, Learning, is_array
+from save_rl.training.player import network_player
 from save_rl.training.settings import TrainSettings
-from save_rl.training.trainer import NO_PLAYER
 from save_rl.types import Array, Simulator
 
 
@@ -156,8 +156,11 @@ class DeviceTrainer:
         return np.asarray(returns), np.asarray(steps)
 
     def player(self, params: Any, sim: Simulator, budget: int) -> Player:
-        """Refuse: a network of this program needs an environment in JAX."""
-        raise InputError(NO_PLAYER)
+        """Return the first seed as a player of a Python simulator; it acts as in tests.
+
+        sim: the same environment as a simulator; see `envs.make_simulator`.
+        """
+        return network_player(self.agent, self.settings, self.network, params, sim, budget)
 
     def close(self) -> None:
         """Do nothing; there is nothing to close."""
