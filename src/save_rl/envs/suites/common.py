@@ -14,6 +14,8 @@ from save_rl.errors import InputError, MissingExtra, unknown_name
 
 LONGEST = 10_000
 """Longest test episode where a suite has no time limit."""
+MINATAR_ACTIONS = ("nothing", "left", "up", "right", "down", "fire")
+"""All actions of MinAtar; most games use some of them."""
 _NOT_FROM_HERE = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
