@@ -13,9 +13,11 @@ import scipy.stats
 import save_rl
 from save_rl import evaluation
 from save_rl.agents import get_agent
+from save_rl.envs.from_jax import FromJax
 from save_rl.errors import InputError
 from save_rl.evaluation import evaluate_program, mean_and_error
 from save_rl.networks.table import TableNetwork
+from save_rl.players import play as play_episode
 from save_rl.training.device.acting import play
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.settings import TrainSettings
@@ -79,10 +81,14 @@ def program(seeds=(0,), **settings):
     return DeviceTrainer(TrainSettings(seeds=seeds, **settings), [fork() for _ in seeds])
 
 
+def one_table():
+    """A table network that says Q."""
+    return eqx.tree_at(lambda n: n.head, TableNetwork(3, 3), Q)
+
+
 def table(seeds=1):
-    """Parameters `[seeds, ...]` of a table network that says Q."""
-    network = eqx.tree_at(lambda n: n.head, TableNetwork(3, 3), Q)
-    return jax.tree.map(lambda x: jnp.stack([x] * seeds), network)
+    """Parameters `[seeds, ...]` of it."""
+    return jax.tree.map(lambda x: jnp.stack([x] * seeds), one_table())
 
 
 @pytest.fixture(scope="module")
@@ -288,6 +294,18 @@ def test_an_environment_in_jax_has_no_levels(run):
 def test_a_run_plays_no_environment_in_jax(run):
     with pytest.raises(InputError, match=r"^simulator: it is not a Python simulator \("):
         evaluation.trained_player(run.path, fork(), 1)
+
+
+def test_a_run_in_jax_plays_itself(run, tmp_path):
+    sim = FromJax(fork())
+    player = evaluation.trained_player(run.path, sim, 2)
+    episodes = [play_episode(sim, player, seed) for seed in range(6)]
+    assert all(episode.moves[-1].over for episode in episodes)
+    save_rl.evaluate(
+        "tests.test_evaluation:fork", episodes=30, agent="random", out=tmp_path / "x.csv"
+    )
+    returns = [float(row["return"]) for row in read(tmp_path / "x.csv")]
+    assert {round(value, 1) for value in returns} <= {0.0, 0.3, 0.7, 1.0}
 
 
 def test_an_agent_that_learns_is_not_tested_on_an_environment(tmp_path):

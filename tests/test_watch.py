@@ -1,13 +1,15 @@
 """Episodes as animations and scenes as sheets, through the functions behind the command line."""
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from PIL import Image
 
 from save_rl.envs.construction import TASKS, Construction
 from save_rl.envs.construction.scripted import SCRIPTED
 from save_rl.errors import InputError
-from save_rl.watch import scenes, watch
+from save_rl.watch import CUT, scenes, watch
 
 
 def total_frames(path):
@@ -42,6 +44,52 @@ def test_search_and_scripts_can_be_watched(tmp_path):
     assert second == Construction("covering").drop(first, SCRIPTED["covering"](first))[0]
     episode = watch("tightrope", tmp_path / "b.gif", agent="uct", budget=5)
     assert total_frames(tmp_path / "b.gif")[0] >= 2
+
+
+def test_an_environment_in_jax_can_be_watched_with_chance_and_search(tmp_path):
+    for agent in ("random", "uct"):
+        episode = watch("tests.envs.test_from_jax:Dice", tmp_path / "x.gif", agent=agent, budget=4)
+        frames, (width, height) = total_frames(tmp_path / "x.gif")
+        assert frames == len(episode.states)
+        assert width >= 240  # a picture of 4 x 4 is enlarged
+        assert height > width
+
+
+def test_a_long_episode_is_cut_off(tmp_path):
+    episode = watch("tests.envs.test_from_jax:Dice", tmp_path / "x.gif", seed=0, steps=1)
+    assert (len(episode.moves), episode.moves[-1].remark) == (1, CUT)
+    with pytest.raises(InputError, match="--steps: 0 is not possible; it must be at least 1"):
+        watch("tests.envs.test_from_jax:Dice", tmp_path / "x.gif", steps=0)
+
+
+class Gauge(gymnasium.Env):
+    """Counts to three; draws only if it is made to."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  # as Gymnasium wants
+    observation_space = spaces.Box(0, 3, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode, self.count = render_mode, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return np.full(1, self.count, np.float32), 1.0, self.count == 3, False, {}
+
+    def render(self):
+        return np.full((30, 40, 3), 60 * self.count, np.uint8)
+
+
+def test_gymnasium_is_told_to_draw(tmp_path, monkeypatch):
+    spec = gymnasium.envs.registration.EnvSpec("Gauge-v0", entry_point=Gauge)
+    monkeypatch.setitem(gymnasium.registry, "Gauge-v0", spec)
+    episode = watch("gym/Gauge-v0", tmp_path / "x.gif")
+    assert total_frames(tmp_path / "x.gif")[0] == len(episode.states) == 4
 
 
 def test_scenes_have_a_row_per_level(tmp_path):

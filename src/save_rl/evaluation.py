@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
-from save_rl.envs import ENVIRONMENTS, make, make_simulator, runs_on_host
+from save_rl.envs import make, make_simulator, runs_on_host
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.players import Move, Player, make_player
 from save_rl.players import play as play_episode
@@ -157,8 +157,8 @@ def evaluate(
 ) -> list[TestEpisodes]:
     """Test the run in a folder at every budget and write its `evaluation.csv`.
 
-    With `agent`, one that learns nothing, `run` is an environment instead: `uct`, and on Python
-    simulators `random` and `scripted`, which have no budget (it is written as 0). `uct` on the
+    With `agent`, one that learns nothing, `run` is an environment instead: `uct`, or `random` and
+    `scripted`, which have no budget (it is written as 0). `uct` on the
     folder of a run evaluates leaves with the run's Qθ instead of random rollouts.
 
     level: of the test episodes, for a run with a curriculum; default the hardest. env_options: of
@@ -225,11 +225,6 @@ def evaluate(
                 results = _play_simulator(env, settings, budgets, episodes)
             elif agent in _PLAYERS_ONLY:
                 twin = make_simulator(settings.env, seed, **options)
-                if settings.env not in ENVIRONMENTS:
-                    raise InputError(
-                        f"--agent: '{agent}' plays only Python simulators, and ENV '{run}' is "
-                        "written in JAX."
-                    )
                 results = _play_simulator(twin, settings, budgets, episodes)
             else:
                 program, params = _pure_search(settings, env)

@@ -21,7 +21,7 @@ from save_rl.envs import make, make_simulator, require_trust, runs_on_host
 from save_rl.envs.worker import allowed_actions, named
 from save_rl.errors import InputError, require, require_numbers
 from save_rl.networks import trim
-from save_rl.players import Move, Player, make_move
+from save_rl.players import Move, Player, RootValues, make_move
 from save_rl.search import search_list
 from save_rl.search.any_network import python_layout
 from save_rl.search.decision import Decision, trees_of
@@ -246,7 +246,11 @@ class Policy:
             if budget > 0:
                 visits, tried = found.visits[found.action], int(found.explored.sum())
                 remark += f" ({visits} visits, {tried} actions tried)"
-            return make_move(sim, state, found.action, remark)
+            made = make_move(sim, state, found.action, remark)
+            if self.agent.prior != "q":  # else values before and after have the same units
+                return made
+            values = RootValues(found.prior, found.q_values, found.explored, int(found.action))
+            return made._replace(values=values)
 
         return move
 
@@ -352,7 +356,9 @@ def _environment(
     else:
         key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
         seen = jax.eval_shape(lambda key: env.observe(env.reset(key)), key)
-        actions, observation = env.num_actions, (("", seen.dtype.str, tuple(seen.shape)),)
+        entries = seen if isinstance(seen, dict) else {"": seen}
+        actions = env.num_actions
+        observation = tuple((name, x.dtype.str, tuple(x.shape)) for name, x in entries.items())
     states: Any = getattr(env, "num_states", None)
     per_edge: Any = getattr(env, "actions_per_edge", 1)
     masked = hasattr(env, "action_mask")

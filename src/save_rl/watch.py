@@ -1,5 +1,6 @@
 """Pictures of environments: an episode as a GIF, sampled scenes as a sheet."""
 
+import itertools
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.envs import ENVIRONMENTS, imports, make_simulator, runs_on_host
+from save_rl.envs import ENVIRONMENTS, GYM, make_simulator
 from save_rl.errors import InputError, RunError, require, require_numbers, unknown_name
-from save_rl.players import Episode, Player, RootValues, make_player, play
-from save_rl.report.pictures import Bar, beside, caption, contact_sheet, save_gif
-from save_rl.types import Simulator
+from save_rl.players import Episode, Move, Player, RootValues, make_player, play
+from save_rl.report.pictures import Bar, beside, caption, contact_sheet, enlarge, save_gif
+from save_rl.training.run.progress import Progress
+from save_rl.types import Simulator, State
 
 _BUDGET = 50  # simulations per decision of an untrained search
+MOST_STEPS = 1000
+CUT = "stopped here"  # remark of the last move of an episode that was cut off
 _MARBLE_FRAMES = 24  # most frames of one release
+_WIDTH, _NARROW = 240, 480  # least width of a picture; below the second, captions have two lines
+_MOST_BARS = 24  # actions whose values are shown
 _SHEET_SIZE, _SHEET_COLUMNS = 256, 6
 SKY = 7 / 16  # of a picture: scenes are empty above 6 m
 
@@ -27,6 +33,7 @@ def watch(
     difficulty: int | str | None = None,
     seed: int = 0,
     budget: int | None = None,
+    steps: int = MOST_STEPS,
     env_options: dict[str, Any] | None = None,
     trust: bool = False,
 ) -> Episode:
@@ -34,24 +41,28 @@ def watch(
 
     env: an environment, played by `agent` (default 'random'); or the folder of a run, played by its
     trained agent (default: with its training budget).
+    steps: the most to play; an episode that is longer is cut off.
     trust: allow a run to import and run the `package.module:factory` that its folder names.
     """
-    require_numbers({"--seed": seed, "--budget": budget}.items())
+    require_numbers({"--seed": seed, "--budget": budget, "--steps": steps}.items())
     require(out.suffix.lower() == ".gif", "--out", f"'{out}'", "a file that ends in .gif")
     require(seed >= 0, "--seed", seed, "0 or more")
+    require(steps >= 1, "--steps", steps, "at least 1")
     options = {**_level_options(difficulty), **(env_options or {})}
     if Path(env).is_dir():
         sim, player = _run_player(env, agent, budget, options, trust)
     else:
-        sim = make_simulator(env, seed, **options)
-        if imports(env):
-            runs_on_host(sim, env)  # refuses anything but a simulator
+        sim = make_simulator(env, seed, **_with_pictures(env, options))
         player = make_player(agent or "random", sim, _BUDGET if budget is None else budget)
     if not hasattr(sim, "render"):
         raise InputError(f"ENV: '{env}' has no render(state), so there is nothing to watch.")
-    episode = play(sim, player, seed)
+    episode = _play(env, sim, player, seed, steps)
+    frames = []
     try:
-        frames = list(all_frames(sim, episode))
+        with Progress("drawing", len(episode.states), "pictures") as progress:
+            for frame in all_frames(sim, episode):
+                frames.append(frame)
+                progress.update(len(frames))
     except Exception as error:
         raise RunError(
             f"ENV: render failed, which must return an image, uint8 [height, width, 3], with:\n"
@@ -60,6 +71,28 @@ def watch(
     out.parent.mkdir(parents=True, exist_ok=True)
     save_gif(frames, out, 0.5 if len(frames) < 60 else 0.08)
     return episode
+
+
+def _play(env: str, sim: Simulator, player: Player, seed: int, steps: int) -> Episode:
+    """Play an episode of at most this many steps, with progress."""
+    most, total = min(steps, getattr(sim, "max_steps", steps)), 0.0
+    with Progress(f"playing {env}, at most", most, "steps") as progress:
+        count = itertools.count(1)
+
+        def move(state: State, rng: np.random.Generator) -> Move:
+            nonlocal total
+            made, number = player(state, rng), next(count)
+            total += made.reward
+            progress.update(number, f"reward {total:.2f}")
+            cut = number >= steps and not made.over
+            return made._replace(over=True, remark=CUT) if cut else made
+
+        return play(sim, move, seed)
+
+
+def _with_pictures(env: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options; an environment of Gymnasium draws only if it is made to."""
+    return {"render_mode": "rgb_array", **options} if env.startswith(GYM) else options
 
 
 def _run_player(
@@ -71,8 +104,9 @@ def _run_player(
     settings = settings_of_run(Path(run), "ENV", trust)
     if agent is not None:
         raise InputError(f"--agent: '{run}' is a run and plays itself; leave --agent out.")
-    sim = make_simulator(settings.env, settings.seeds[0], **{**settings.env_options, **options})
-    chosen = max(settings.budget, 1) if budget is None else budget
+    options = _with_pictures(settings.env, {**settings.env_options, **options})
+    sim = make_simulator(settings.env, settings.seeds[0], **options)
+    chosen = settings.budget if budget is None else budget
     return sim, trained_player(run, sim, chosen, trust=trust)
 
 
@@ -82,35 +116,52 @@ def _level_options(difficulty: int | str | None) -> dict[str, Any]:
 
 
 def all_frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
-    draw: Any = sim.render  # pyright: ignore[reportAttributeAccessIssue]
+    """Yield the frames of an episode, all of one size."""
     scene = getattr(episode.states[0], "scene", None)
     title = f"{scene.task}, level {scene.level}" if scene is not None else "start"
-    valued = bool(episode.moves) and episode.moves[0].values is not None
+    values = [move.values for move in episode.moves]
+    valued = bool(values) and all(v is not None and len(v.prior) <= _MOST_BARS for v in values)
     if not valued:  # else the first picture, with values beside it, is the first step's
-        yield caption(draw(episode.states[0]), title)
+        yield _captioned(_picture(sim, episode.states[0]), [title])
     total = 0.0
     for number, move in enumerate(episode.moves, 1):
         total += move.reward
-        ending = getattr(move.state, "ending", "") or ("the end" if move.over else "")
-        text = f"step {number}   reward {move.reward:+.2f}   total {total:.2f}"
-        text += "".join(f"   {part}" for part in (move.remark, ending) if part)
+        ending = getattr(move.state, "ending", "")
+        if not ending and move.over and move.remark != CUT:
+            ending = "the end"
+        says = [f"step {number}   reward {move.reward:+.2f}   total {total:.2f}"]
+        says += [part for part in (move.remark, ending) if part]
         for frame in _rolling(sim, move.state):
-            yield caption(frame, text)
-        frame = draw(move.state)
-        if move.values is not None:
+            yield _captioned(frame, says)
+        frame = _picture(sim, move.state)
+        if valued and move.values is not None:
             frame = beside(frame, _bars(sim, move.values), "Qθ grey, after search orange")
-        yield caption(frame, text)
+        yield _captioned(frame, says)
+
+
+def _picture(sim: Simulator, state: Any) -> np.ndarray:
+    return enlarge(sim.render(state), _WIDTH)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _captioned(frame: np.ndarray, says: list[str]) -> np.ndarray:
+    """Return a frame with a caption; below a narrow one, the first part has its own line."""
+    if frame.shape[1] >= _NARROW:
+        return caption(frame, "   ".join(says))
+    return caption(frame, f"{says[0]}\n{'   '.join(says[1:])}")
 
 
 def _bars(sim: Simulator, values: RootValues) -> list[Bar]:
     """Return a bar per action: its value before and, if it was tried, after the search."""
     names = getattr(sim, "action_names", range(len(values.prior)))
     return [
-        Bar(str(name), float(prior), float(found) if tried else None, number == values.action)
+        Bar(
+            str(name), float(prior) if prior > -np.inf else None, float(found) if tried else None,
+            number == values.action,
+        )
         for number, (name, prior, found, tried) in enumerate(
             zip(names, values.prior, values.searched, values.explored, strict=True)
         )
-    ]
+    ]  # fmt: skip
 
 
 def _rolling(sim: Simulator, state: Any) -> Iterator[np.ndarray]:

@@ -31,11 +31,13 @@ NAMES = {
     ),
     "train tightrop": (
         "ENV: there is no environment 'tightrop'; known: atari/GAME, connecting, covering, "
-        "covering-hard, gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
+        "covering-hard, gym/ID, gymnax/ID, jumanji/ID, marble-run, pgx/ID, silhouette, "
+        "tightrope. Did you mean 'tightrope'?"
     ),
     "watch coverin --out x.gif": (
         "ENV: there is no environment 'coverin'; known: atari/GAME, connecting, covering, "
-        "covering-hard, gym/ID, marble-run, silhouette, tightrope. Did you mean 'covering'?"
+        "covering-hard, gym/ID, gymnax/ID, jumanji/ID, marble-run, pgx/ID, silhouette, "
+        "tightrope. Did you mean 'covering'?"
     ),
     "watch atari/qbert --out x.gif": (
         "ENV: 'qbert' can't be played: ale-py does not restore its states exactly, and every step "
@@ -48,7 +50,10 @@ NAMES = {
     "watch covering --difficulty 3 --out x.gif": (
         "difficulty: 3 is not a level of covering (paper); it must be a whole number from 0 to 2."
     ),
-    "envs covering": ("ENV: scenes need both, as in save-rl envs covering --scenes out.png."),
+    "envs covering": (
+        "ENV: 'covering' is no suite to list (gymnax, jumanji, pgx); scenes of an environment need "
+        "a file, as in save-rl envs covering --scenes out.png."
+    ),
     "train covering --network mlp": (
         "--network: 'mlp' needs an observation that is a single array, and this environment shows "
         "a dictionary: nodes, node_mask. 'graph' fits it."
@@ -80,7 +85,8 @@ NAMES = {
     ),
     "evaluate tightrop --agent uct --budgets 1": (
         "ENV: there is no environment 'tightrop'; known: atari/GAME, connecting, covering, "
-        "covering-hard, gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
+        "covering-hard, gym/ID, gymnax/ID, jumanji/ID, marble-run, pgx/ID, silhouette, "
+        "tightrope. Did you mean 'tightrope'?"
     ),
     "reproduce tightrope-tabula": (
         "REPRODUCE: there is no experiment 'tightrope-tabula'; known: atari, construction, "

@@ -11,6 +11,11 @@ EXTRAS = {
     "cluster": "--cluster needs Ray; install it with: pip install 'save-rl[cluster]'.",
     "studio": "the studio needs Starlette and uvicorn; install them with: "
     "pip install 'save-rl[studio]'.",
+    **{
+        suite: f"the environments of {suite} need the package {suite}; install it with: pip "
+        f"install 'save-rl[{suite}]'."
+        for suite in ("gymnax", "jumanji", "pgx")
+    },
 }
 NEEDED = {
     "train covering": "construction",
@@ -31,6 +36,10 @@ NEEDED = {
     "bench atari": "atari",
     "bench train --env atari/MsPacman --seconds 1": "atari",
     "train gym/CartPole-v1 --cluster auto": "cluster",
+    "train gymnax/Breakout-MinAtar": "gymnax",
+    "envs gymnax": "gymnax",
+    "check jumanji/Snake-v1": "jumanji",
+    "watch pgx/2048 --out x.gif": "pgx",
     "bench train --env gym/CartPole-v1 --cluster": "cluster",
     "studio . --port 0 --no-browser": "studio",
 }
@@ -38,6 +47,7 @@ NEEDED = {
 WITHOUT = """
 import contextlib, io, json, shlex, sys
 sys.modules.update(Box2D=None, ale_py=None, ray=None, starlette=None)
+sys.modules.update(gymnax=None, jumanji=None, pgx=None)
 from save_rl.cli import main
 answers = {}
 for line in json.loads(sys.argv[1]):

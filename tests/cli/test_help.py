@@ -238,6 +238,9 @@ def test_nothing_heavy_is_imported_to_answer(arguments, heavy):
             "marble-run",
             "gym/ID",
             "atari/GAME",
+            "gymnax/ID",
+            "jumanji/ID",
+            "pgx/ID",
         ],
         "experiments": [
             "tightrope-tabular",

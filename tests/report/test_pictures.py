@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from save_rl.errors import InputError
-from save_rl.report.pictures import Bar, beside, caption, contact_sheet, save_gif
+from save_rl.report.pictures import Bar, beside, caption, contact_sheet, enlarge, save_gif
 from tests.envs.construction.test_drawing import (
     BLACK,
     BLUE,
@@ -92,6 +92,40 @@ def test_a_caption_leaves_the_frame_and_adds_a_strip():
         assert (strip[:, :4] == strip[0, 0]).all()  # within the margins
         assert (strip[:, -4:] == strip[0, 0]).all()
     assert (empty[480:] == empty[480, 0]).all()
+
+
+@pytest.mark.parametrize("width", [120, 240, 320])
+def test_a_caption_fits_however_narrow_the_frame_is(width):
+    frame = np.full((50, width, 3), 77, np.uint8)
+    first = "step 123   reward +1.00   total 1234.00"
+    second = "Q 123.45 (10 visits, 12 actions tried)   the end of all"
+    full, half, empty = (caption(frame, f"{a}\n{b}") for a, b in
+                         ((first, second), (first, ""), ("", "")))  # fmt: skip
+    assert full.shape == half.shape == empty.shape
+    strip, blank = full[50:], empty[50:]
+    assert (strip[:, :4] == blank[:, :4]).all()
+    assert (strip[:, -4:] == blank[:, -4:]).all()
+    rows = (strip != blank).any((1, 2)).nonzero()[0]
+    only_first = (half[50:] != blank).any((1, 2)).nonzero()[0]
+    assert only_first.max() < rows.max() < len(strip) - 1  # two lines, inside the strip
+    assert rows.min() > 0
+
+
+def test_a_small_frame_is_enlarged_by_whole_pixels():
+    frame = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    large = enlarge(frame, 8)
+    assert large.shape == (6, 9, 3)
+    np.testing.assert_array_equal(large[::3, ::3], frame)
+    np.testing.assert_array_equal(large[2::3, 2::3], frame)
+    assert enlarge(frame, 3).shape == frame.shape
+
+
+def test_a_masked_action_has_no_bar():
+    frame = np.full((90, 60, 3), 77, np.uint8)
+    found = beside(frame, [Bar("up", 1.0, 3.0, True), Bar("no", None, None, False)], "values")
+    for rgb in ((213, 94, 0), (153, 153, 153)):
+        assert (found[60:, 60:] == rgb).all(-1).sum() == 0
+        assert (found[30:60, 60:] == rgb).all(-1).sum() > 0
 
 
 def test_bars_stand_beside_the_frame_on_one_scale():

@@ -18,7 +18,7 @@ SUMMARIES = {
     "studio": "Look at runs, episodes and experiments in the browser; changes none of them.",
     "check": "Test whether a simulator is pure and correct, and report what is wrong.",
     "demo": "Run SAVE on Tightrope for a minute: live progress, a table, a picture.",
-    "envs": "List the environments, or show scenes of one.",
+    "envs": "List the environments, those of a suite, or show scenes of one.",
     "agents": "List the agents.",
     "experiments": "List the experiments.",
 }

@@ -201,23 +201,28 @@ class Watch:
     seed: int = 0
     """Seed of the episode and of the agent's choices."""
     budget: int | None = None
-    """Simulations per decision; default 50 for uct, the training budget for a run."""
+    """Simulations per decision; default 50 for uct, the training budget for a run; 0 for a run
+    without search."""
+    steps: int = 1000
+    """Most steps to play; a longer episode is cut off."""
     env_options: tuple[str, ...] = ()
     """Options of the environment, as name=value (atari: max_frames=4000, which is 1,000 steps)."""
     trust: bool = False
     """Allow a run to import the package.module:factory that its folder names."""
 
     def run(self) -> None:
-        from save_rl.watch import watch
+        from save_rl.watch import CUT, watch
 
         level: int | str | None = self.difficulty
         with contextlib.suppress(TypeError, ValueError):
             level = int(self.difficulty or "")
         episode = watch(
             self.env, self.out, agent=self.agent, seed=self.seed, budget=self.budget,
-            difficulty=level, env_options=read_options(self.env_options), trust=self.trust,
+            steps=self.steps, difficulty=level, trust=self.trust,
+            env_options=read_options(self.env_options),
         )  # fmt: skip
         ending = getattr(episode.states[-1], "ending", "") or "the end"
+        ending = f"{CUT} (--steps)" if episode.moves[-1].remark == CUT else ending
         moves = len(episode.moves)
         print(f"{self.out}: {moves} steps, reward {episode.total:.2f}, {ending}")
 
@@ -252,10 +257,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Envs:
-    """List the environments, or show scenes of one."""
+    """List the environments, those of a suite, or show scenes of one."""
 
     env: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = None
-    """An environment whose scenes to show."""
+    """A suite to list: gymnax, jumanji or pgx; or an environment whose scenes to show."""
     scenes: Path | None = None
     """A PNG with sampled scenes of every level of ENV."""
     preset: str = "paper"
@@ -264,9 +269,21 @@ class Envs:
     """Seed of the scenes."""
 
     def run(self) -> None:
-        from save_rl.envs import ENVIRONMENTS, FAMILIES
+        from save_rl.envs import ENVIRONMENTS, FAMILIES, SUITES
 
-        if (self.env is None) != (self.scenes is None):
+        if self.scenes is None and self.env is not None:
+            suite = self.env.rstrip("/")
+            if suite not in SUITES:
+                raise InputError(
+                    f"ENV: '{self.env}' is no suite to list ({', '.join(SUITES)}); scenes of an "
+                    "environment need a file, as in save-rl envs covering --scenes out.png."
+                )
+            from save_rl.envs.suites.listing import table
+
+            for line in table(suite):
+                print(line, flush=True)
+            return
+        if self.env is None and self.scenes is not None:
             raise InputError("ENV: scenes need both, as in save-rl envs covering --scenes out.png.")
         if self.env is None or self.scenes is None:
             _print_list({**{name: e.summary for name, e in ENVIRONMENTS.items()}, **FAMILIES})

@@ -17,28 +17,46 @@ from save_rl.files import write_atomically
 INK, SHADE, RIM = "#222222", "#f2f2f2", "#cccccc"  # text, its background, picture borders
 FAINT, STRONG = "#999999", "#D55E00"  # bars
 MARGIN, GAP = 24, 12  # pixels, around a sheet and between its pictures
+_SMALLEST, _LARGEST = 8, 18  # pixels of text in captions, and beside a picture
 REST = 1500  # extra milliseconds on the last frame of an animation
 
 
 def caption(frame: np.ndarray, text: str) -> np.ndarray:
-    """Return a frame `[h, w, 3]` with a line of text in a strip of fixed height below it."""
+    """Return a frame `[h, w, 3]` with text in a strip below it; the text may have several lines.
+
+    The height of the strip depends on the width of the frame and the number of lines alone. A line
+    that does not fit is written smaller, and cut off where it would be too small to read.
+    """
     height, width, _ = frame.shape
-    font = _font(max(9, width // 30))
-    margin, strip = round(font.size / 2), round(2 * font.size)
-    while font.getlength(text) > width - 2 * margin and font.size > 6:
-        font = _font(font.size - 1)
+    lines, usual = text.split("\n"), _font(max(9, width // 30))
+    margin, line = round(usual.size / 2), round(1.4 * usual.size)
+    strip = round(2 * usual.size) + line * (len(lines) - 1)
     picture = Image.new("RGB", (width, height + strip), SHADE)
     picture.paste(Image.fromarray(frame))
-    position = margin, height + strip / 2
-    ImageDraw.Draw(picture).text(position, text, INK, font, anchor="lm")
+    for i, part in enumerate(lines):
+        font, room = usual, width - 2 * margin
+        while font.getlength(part) > room and font.size > _SMALLEST:
+            font = _font(font.size - 1)
+        if font.getlength(part) > room:
+            while part and font.getlength(f"{part}…") > room:
+                part = part[:-1]
+            part += "…"
+        position = margin, height + usual.size + i * line
+        ImageDraw.Draw(picture).text(position, part, INK, font, anchor="lm")
     return np.array(picture)
 
 
+def enlarge(frame: np.ndarray, width: int) -> np.ndarray:
+    """Return a frame `[h, w, 3]`, with each pixel repeated if it is narrower than `width`."""
+    times = ceil(width / frame.shape[1])
+    return frame.repeat(times, 0).repeat(times, 1)
+
+
 class Bar(NamedTuple):
-    """A named pair of bars, the second optional; highlighted if `marked`."""
+    """A named pair of bars, both optional; highlighted if `marked`."""
 
     name: str
-    first: float
+    first: float | None
     second: float | None
     marked: bool
 
@@ -47,9 +65,9 @@ def beside(frame: np.ndarray, bars: Sequence[Bar], title: str) -> np.ndarray:
     """Return a frame `[h, w, 3]` with bars to its right, one per line, on a common scale."""
     height, width, _ = frame.shape
     line = height / (len(bars) + 1)
-    font = _font(max(6, round(line * 0.6)))
+    font = _font(min(max(6, round(line * 0.6)), _LARGEST))
     name, number = (ceil(max(map(font.getlength, texts))) + GAP for texts in (
-        [bar.name for bar in bars], ["-00000.0"],
+        [bar.name for bar in bars], ["-0000.00"],
     ))  # fmt: skip
     numbers = [x for bar in bars for x in (bar.first, bar.second) if x is not None]
     low, high = min(numbers), max(numbers)
@@ -68,7 +86,8 @@ def beside(frame: np.ndarray, bars: Sequence[Bar], title: str) -> np.ndarray:
                 end = left + 1 + room * (value - low) / (high - low or 1.0)
                 brush.rectangle((left, (i + top) * line, end, (i + top + 0.35) * line), colour)
         shown = bar.first if bar.second is None else bar.second
-        brush.text((picture.width - 2, middle), f"{shown:.1f}", INK, font, anchor="rm")
+        text = "" if shown is None else f"{shown:.{1 if abs(shown) >= 1000 else 2}f}"
+        brush.text((picture.width - 2, middle), text, INK, font, anchor="rm")
     return np.array(picture)
 
 

@@ -10,6 +10,7 @@ import jax
 import jumanji
 import numpy as np
 import pgx
+from jumanji.environments.routing.sokoban.generator import ToyGenerator
 
 from save_rl.envs import make
 
@@ -35,6 +36,8 @@ def gymnax_oracle(id, **options):
 
 def jumanji_oracle(id, **options):
     """A second environment with a later limit tells whether an end at the limit is one anyway."""
+    if options.get("generator") == "toy":
+        options = {**options, "generator": ToyGenerator()}
     env = jumanji.make(id, **options)
     spec, limit = env.action_spec, getattr(env, "time_limit", None)
     several = isinstance(spec, jumanji.specs.MultiDiscreteArray)

@@ -1,5 +1,9 @@
 """Every environment of the suites is played as its own suite plays it."""
 
+import subprocess
+import sys
+
+import pgx as pgx_suite
 import pytest
 
 from save_rl.envs.suites import gymnax, jumanji, pgx
@@ -43,6 +47,21 @@ def test_the_limit_of_gymnax_is_truncated(id):
 @pytest.mark.parametrize("id", playable(jumanji, SEVERAL))
 def test_jumanji(id):
     side_by_side("jumanji", id, steps=1200)
+
+
+@pytest.mark.slow
+def test_sokoban_without_a_download():
+    """In a process of its own: its viewer leaves files open, and warnings are errors here."""
+    play = "print(side_by_side('jumanji', 'Sokoban-v0', generator='toy'))"
+    program = f"from tests.envs.suites.oracles import side_by_side; {play}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "{'terminated': 0, 'truncated': 2}", done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", sorted(pgx._PLAYERS))
+def test_the_players_of_pgx(id):
+    assert pgx_suite.make(id).num_players == pgx._PLAYERS[id]
 
 
 @pytest.mark.slow

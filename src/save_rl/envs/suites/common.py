@@ -14,6 +14,8 @@ from save_rl.errors import InputError, MissingExtra, unknown_name
 
 LONGEST = 10_000
 """Longest test episode where a suite has no time limit."""
+MINATAR_ACTIONS = ("nothing", "left", "up", "right", "down", "fire")
+"""All actions of MinAtar; most games use some of them."""
 _NOT_FROM_HERE = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
@@ -24,8 +26,8 @@ def load_suite(name: str) -> Any:
     except ImportError as error:
         lacks = "" if error.name in (None, name) else f" (there is no '{error.name}')"
         raise MissingExtra(
-            f"ENV: {name}/ needs the package {name}{lacks}; install it with: pip install "
-            f"'save-rl[{name}]'."
+            f"the environments of {name} need the package {name}{lacks}; install it with: "
+            f"pip install 'save-rl[{name}]'."
         ) from error
 
 

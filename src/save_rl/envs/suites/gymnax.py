@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from save_rl.envs.suites.common import (
+    MINATAR_ACTIONS,
     as_arrays,
     check_options,
     fields_of,
@@ -61,8 +62,11 @@ class Gymnax:
             raise refuse(SUITE, id, "has continuous actions, and a search needs a few to choose "
                          "from")  # fmt: skip
         self.num_actions = int(space.n)
-        self.max_steps = int(self._params.max_steps_in_episode)
+        self.time_limit = self.max_steps = int(self._params.max_steps_in_episode)
+        if id.endswith("-MinAtar"):
+            self.action_names = [MINATAR_ACTIONS[int(i)] for i in self._env.action_set]
         self._keeps = id in _KEEP_OBSERVATION
+        self._seen = jax.jit(self.observe)  # for pictures
         seen, inner = jax.eval_shape(self._env.reset_env, key_shape(), self._params)
         if seen.shape == () and np.issubdtype(seen.dtype, np.integer):
             self.num_states = int(self._env.observation_space(self._params).n)
@@ -92,12 +96,16 @@ class Gymnax:
 
     def render(self, state: State) -> np.ndarray:
         """Draw a state, `[height, width, 3]`."""
+        from save_rl.envs.suites.classic import draw_classic
         from save_rl.envs.suites.pictures import draw_maze, draw_observation
 
+        picture = draw_classic(self.id, state.inner)
+        if picture is not None:
+            return picture
         maze = _maze(self._env, state.inner)
         if maze is not None:
             return draw_maze(*maze)
-        return draw_observation(np.asarray(self.observe(state)))
+        return draw_observation(np.asarray(self._seen(state)))
 
     def _state(self, inner: Any, key: Any, seen: Any) -> State:
         return State(inner, key if self.stochastic else None, seen if self._keeps else None)

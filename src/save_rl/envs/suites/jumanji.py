@@ -33,6 +33,8 @@ NEEDS_DOWNLOAD = {
 _MASK = "action_mask"
 _NEVER = np.iinfo(np.int32).max
 _AGENTS = ("num_agents", "_num_vehicles")  # attributes of environments with several agents
+_DRAWN_FROM_JAX = ("Maze-v0", "PacMan-v1")  # the others are drawn from NumPy, many times faster
+_WIDTH = 400  # pixels of a picture
 _SOKOBAN = {"toy": "ToyGenerator", "simple": "SimpleSolveGenerator"}
 
 
@@ -66,10 +68,10 @@ class Jumanji:
         self.num_actions = int(np.prod(self._parts))
         # Jumanji ends an episode at its time limit as if the task were over. Without a limit it
         # ends only where the task does, and the limit is counted here.
-        self._limit = getattr(made, "time_limit", None)
-        self.max_steps = LONGEST if self._limit is None else int(self._limit)
+        self.time_limit = getattr(made, "time_limit", None)
+        self.max_steps = LONGEST if self.time_limit is None else int(self.time_limit)
         self._env = copy.copy(made)
-        if self._limit is not None:
+        if self.time_limit is not None:
             self._env.time_limit = _NEVER
         inner, first = jax.eval_shape(self._env.reset, key_shape())
         if hasattr(first.observation, _MASK):
@@ -85,8 +87,8 @@ class Jumanji:
         inner = state.inner if key is None else _with_key(state.inner, key)
         after, first = self._env.step(inner, self._unravel(action))
         terminated, limit = first.step_type == 2, False
-        if self._limit is not None:
-            limit = after.step_count >= self._limit
+        if self.time_limit is not None:
+            limit = after.step_count >= self.time_limit
         after = self._state(as_arrays(after), first.observation)
         return after, first.reward, terminated, limit & ~terminated
 
@@ -95,7 +97,10 @@ class Jumanji:
 
     def render(self, state: State) -> np.ndarray:
         """Draw a state with Jumanji's own renderer, `[height, width, 3]`."""
-        return _draw(self._env, state.inner)
+        inner = state.inner
+        if self.id in _DRAWN_FROM_JAX:
+            inner = jax.tree.map(jnp.asarray, inner)
+        return _draw(self._env, inner)
 
     def _unravel(self, action: Any) -> Any:
         """Return an action as Jumanji wants it: a number, or one for each part."""
@@ -169,6 +174,7 @@ def _draw(env: Any, inner: Any) -> np.ndarray:
 
     import matplotlib
     import matplotlib.pyplot as plt
+    from PIL import Image
 
     backend = matplotlib.get_backend()
     plt.switch_backend("agg")
@@ -179,8 +185,9 @@ def _draw(env: Any, inner: Any) -> np.ndarray:
             figure = plt.gcf()
             canvas: Any = figure.canvas
             canvas.draw()
-            picture = np.asarray(canvas.buffer_rgba())[..., :3].copy()
+            picture = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
         plt.close(figure)
     finally:
         plt.switch_backend(backend)
-    return picture
+    height = round(picture.height * _WIDTH / picture.width)
+    return np.array(picture.resize((_WIDTH, height), Image.Resampling.LANCZOS))

@@ -11,6 +11,7 @@ import numpy as np
 
 from save_rl.envs.suites.common import (
     LONGEST,
+    MINATAR_ACTIONS,
     as_arrays,
     check_options,
     find,
@@ -70,9 +71,15 @@ class Pgx:
             time_limit = _timer_of(self._game) if self._timer else LONGEST
         whole = isinstance(time_limit, int) and time_limit > 0
         require(whole, "--env-options", f"time_limit={time_limit}", "a whole number above 0")
-        self.max_steps = time_limit
-        if not id.startswith("minatar-"):  # there everything is always allowed
+        self.time_limit = self.max_steps = time_limit
+        if id.startswith("minatar-"):  # where everything is always allowed
+            some = self._game.use_minimal_action_set
+            used = self._game.minimal_action_set if some else range(self.num_actions)
+            self.action_names = [MINATAR_ACTIONS[int(i)] for i in used]
+        else:
             self.action_mask = lambda state: state.inner.legal_action_mask
+        if id == "2048":
+            self.action_names = ["left", "up", "right", "down"]
         action = jax.ShapeDtypeStruct((), np.int32)
         self.stochastic = has_chance(self._game.step, inner, action)
 
@@ -98,9 +105,10 @@ class Pgx:
 
     def render(self, state: State) -> np.ndarray:
         """Draw a state, `[height, width, 3]`; Pgx's own pictures are SVG, which GIFs can't hold."""
-        from save_rl.envs.suites.pictures import draw_channels
+        from save_rl.envs.suites.pictures import draw_channels, draw_powers
 
-        return draw_channels(np.asarray(state.inner.observation))
+        seen = np.asarray(state.inner.observation)
+        return draw_powers(seen.argmax(-1)) if self.id == "2048" else draw_channels(seen)
 
 
 def _require_one(id: str, players: int) -> None:

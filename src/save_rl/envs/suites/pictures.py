@@ -47,6 +47,20 @@ def draw_table(table: np.ndarray) -> np.ndarray:
     return draw_cells(_EMPTY + shade[..., None] * (np.array((235, 235, 235)) - _EMPTY))
 
 
+def draw_powers(powers: np.ndarray) -> np.ndarray:
+    """Draw a board `[h, w]` of tiles 2, 4, 8, … given as powers of two; 0 is an empty place."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    picture = Image.fromarray(draw_table(powers))
+    brush, side = ImageDraw.Draw(picture), picture.width // powers.shape[1]
+    font = ImageFont.load_default(side / 4)
+    for (row, column), power in np.ndenumerate(powers):
+        if power > 0:
+            middle = (column + 0.5) * side, (row + 0.5) * side
+            brush.text(middle, str(2 ** int(power)), (20, 20, 20), font, anchor="mm")
+    return np.array(picture)
+
+
 def draw_maze(walls: np.ndarray, place: Any, goal: Any) -> np.ndarray:
     """Draw a maze `[h, w]` with its walls in grey, the goal in green and the agent in orange."""
     colours = np.where(np.asarray(walls, bool)[..., None], _WALL, _EMPTY)
