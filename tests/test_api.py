@@ -42,9 +42,9 @@ def test_a_factory_of_a_script_is_found_by_the_name_of_its_file(monkeypatch):
     assert env_name(Stairs) == "my_script:Stairs"
 
 
-@pytest.mark.parametrize("factory", [lambda: None, Stairs(), Stairs.__init__])
+@pytest.mark.parametrize("factory", [lambda: None, Stairs(), Stairs.__init__, 3])
 def test_what_has_no_name_is_refused(factory):
-    with pytest.raises(InputError, match="can't be found"):
+    with pytest.raises(InputError, match="has no name by which a run could find it again"):
         env_name(factory)
 
 

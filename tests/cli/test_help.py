@@ -58,6 +58,7 @@ SHOWN_AS = {
     (TrainSettings, "seeds"): "--seed",
     (commands.Evaluate, "run_or_env"): "DIR",
     (Compare, "runs"): "DIR",
+    (commands.Train, "from_run"): "--from",
     (commands.Watch, "env"): "ENV",
     (commands.Check, "env"): "ENV",
     (commands.Envs, "env"): "ENV",
@@ -121,7 +122,7 @@ def help_texts(kind):
 def test_the_list_of_commands(page):
     shown = page()
     assert shown.startswith(
-        "usage: save-rl [-h] COMMAND [OPTIONS] "
+        "usage: save-rl [-h] [--version] COMMAND [OPTIONS] "
         "Search with Amortized Value Estimates, for small search budgets. commands: train "
     )
     assert list(SUMMARIES) == list(COMMANDS)
