@@ -61,6 +61,7 @@ SHOWN_AS = {
     (TrainSettings, "seeds"): "--seed",
     (commands.Evaluate, "run_or_env"): "DIR",
     (Compare, "runs"): "DIR",
+    (commands.Train, "from_run"): "--from",
     (commands.Watch, "env"): "ENV",
     (studio.Studio, "folder"): "FOLDER",
     (commands.Check, "env"): "ENV",
@@ -127,7 +128,7 @@ def help_texts(kind):
 def test_the_list_of_commands(page):
     shown = page()
     assert shown.startswith(
-        "usage: save-rl [-h] COMMAND [OPTIONS] "
+        "usage: save-rl [-h] [--version] COMMAND [OPTIONS] "
         "Search with Amortized Value Estimates, for small search budgets. commands: train "
     )
     assert list(SUMMARIES) == list(COMMANDS)

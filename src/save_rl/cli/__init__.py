@@ -33,7 +33,7 @@ def _stop(message: object, code: int) -> NoReturn:
 
 def _print_help() -> None:
     width = max(map(len, SUMMARIES))
-    print("usage: save-rl [-h] COMMAND [OPTIONS]\n")
+    print("usage: save-rl [-h] [--version] COMMAND [OPTIONS]\n")
     print("Search with Amortized Value Estimates, for small search budgets.\n\ncommands:")
     for name, summary in SUMMARIES.items():
         print(f"  {name:<{width}}  {summary}")
@@ -97,6 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for stream in (sys.stdout, sys.stderr):  # file names may be invalid UTF-8
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
+        if arguments[:1] == ["--version"]:
+            print(f"save-rl {sys.modules['save_rl'].__version__}")
+            raise SystemExit(0)
         if arguments and arguments[0] in ("-h", "--help"):
             _print_help()
             raise SystemExit(0)

@@ -30,6 +30,8 @@ class Entry(NamedTuple):
 SEED_IS_NO_OPTION = "--env-options: seed is not possible here; --seed draws the environment."
 # Families of environments: the name after the prefix is the factory's first argument.
 GYM, ATARI = "gym/", "atari/"
+HERE = "__main__"
+"""Module in the names of factories that only the process which defines them can find."""
 _FAMILIES = {
     GYM: "save_rl.envs.from_gym:gym_simulator",  # and a Gymnasium id
     ATARI: "save_rl.envs.atari:Atari",  # and a game
@@ -82,6 +84,12 @@ FAMILIES = {
 
 
 _made: set[str] = set()  # environments and factories that the user of this process asked for
+_given: dict[str, Any] = {}  # factories that the user of this process gave, by name
+
+
+def give_factory(name: str, factory: Any) -> None:
+    """Have this process make the environment `name` with this factory, without an import."""
+    _given[name] = factory
 
 
 def imports(env: str) -> str:
@@ -107,6 +115,13 @@ def require_trust(
         )
 
 
+def require_trust_in(settings: Any, folder: object, trust: bool, option: str) -> None:
+    """Refuse to run code that the settings of a run folder name; see `require_trust`."""
+    named = {"environment": settings.env, "network": settings.network}
+    for what, name in {**named, "optimizer": settings.optimizer}.items():
+        require_trust(name, folder, trust, option, what)
+
+
 def _look_here_too() -> None:
     """Search the current folder for modules, after all other folders."""
     try:
@@ -119,7 +134,15 @@ def _look_here_too() -> None:
 
 def _factory(address: str, option: str = "ENV") -> Any:
     """Import `package.module:factory`."""
+    if address in _given:
+        return _given[address]
     module_name, _, name = address.partition(":")
+    if module_name == HERE:
+        raise InputError(
+            f"{option}: '{address}' was defined in a notebook, a prompt or a function of another "
+            f"process; define it again, and give {name} itself to save_rl.train, or "
+            f"simulator={name}() to save_rl.load."
+        )
     try:
         module = importlib.import_module(module_name)
     except MissingExtra:
