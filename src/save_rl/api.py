@@ -60,8 +60,19 @@ def run_training(
     require_numbers((f"--{name.replace('_', '-')}", value) for name, value in options.items())
     seconds = options.get("checkpoint_seconds", 0.0)
     require(seconds >= 0, "--checkpoint-seconds", seconds, "0 (after every chunk) or more")
-    settings = _prepared(settings, out, given, check, options)
-    result = _train(settings, out, cluster, cluster_settings, options)
+    if cluster is not None:
+        from save_rl.training.cluster.run import check_request
+
+        places = ("device", "workers", "step_timeout")
+        check_request(settings, cluster_settings, cluster, *(options[name] for name in places))
+        # The lanes of a cluster are for its actors.
+        given = {*given, "lanes", "batch", "replay_ratio"}
+    else:
+        usual = dict(named_options(ClusterSettings(), "--cluster."))
+        for option, value in named_options(cluster_settings, "--cluster."):
+            require(value == usual[option], option, value, "left out without --cluster")
+    settings, chosen = _prepared(settings, out, given, check, options)
+    result = _train(settings, out, cluster, cluster_settings, {**options, "chosen": chosen})
     if options.get("progress", True):
         from save_rl.training.advice import advise
 
@@ -71,24 +82,22 @@ def run_training(
 
 def _prepared(
     settings: TrainSettings, out: Path, given: Collection[str], check: bool, options: dict[str, Any]
-) -> TrainSettings:
-    """Return the settings with all that is chosen; refuse what is impossible or wrong."""
+) -> tuple[TrainSettings, list[str]]:
+    """Return the settings with all that is chosen, and lines about the choice; refuse what is
+    impossible or wrong."""
     get_agent(settings.agent)  # an unknown one is refused first
     from save_rl.training import automatic
-    from save_rl.training.run.progress import announce, warn
+    from save_rl.training.run.progress import warn
     from save_rl.training.run.run_directory import RunDirectory
 
     if not automatic.applies(settings):
         settings.check()
-        return settings
+        return settings, []
     if options.get("resume"):
-        return automatic.as_before(settings, given, out)
+        return automatic.as_before(settings, given, out), []
     RunDirectory.check_new(out)
-    silent = not options.get("progress", True)
-    return automatic.first_look(
-        settings, given, check=check, apart=options.get("workers", -1) != 0,
-        say=(lambda text: None) if silent else announce, warn=warn,
-    )  # fmt: skip
+    apart = options.get("workers", -1) != 0
+    return automatic.first_look(settings, given, check=check, apart=apart, warn=warn)
 
 
 def _train(
@@ -99,9 +108,6 @@ def _train(
         from save_rl.training.cluster.run import train_on_cluster
 
         return train_on_cluster(settings, out, cluster_settings, cluster, **options)
-    usual = dict(named_options(ClusterSettings(), "--cluster."))
-    for option, value in named_options(cluster_settings, "--cluster."):
-        require(value == usual[option], option, value, "left out without --cluster")
     from save_rl.training.run.loop import train as train_here
 
     return train_here(settings, out, **options)

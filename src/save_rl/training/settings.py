@@ -17,6 +17,7 @@ from save_rl.learning.schedules import Linear, constant
 _NOT_RECURRENT = {
     "--network": "--r2d2.network.profile",
     "--mixed-precision": "",
+    "--reward-scale": "",
     "--discount": "--r2d2.sequences.gamma",
     "--learning-rate": "--r2d2.network.learning-rate",
     "--batch": "--r2d2.replay.batch",
@@ -62,7 +63,10 @@ class TrainSettings:
     lanes: int = 64  # paper A, actors
     """Episodes played in parallel."""
     c: float = 2.0  # paper A.2
-    """Exploration constant of the search."""
+    """Exploration constant of the search, for rewards divided by --reward-scale."""
+    reward_scale: float = 1.0
+    """Size of typical returns: search and learning work with rewards divided by it. Metrics and
+    tests show the rewards as they are."""
     discount: float = 0.99  # not given in the paper
     """Discount factor γ."""
     learning_rate: float = 2e-4  # paper A.1
@@ -155,6 +159,11 @@ class TrainSettings:
         )
 
     @property
+    def search_c(self) -> float:
+        """The exploration constant in the units of rewards."""
+        return self.c * self.reward_scale
+
+    @property
     def updates_per_step(self) -> int:
         """Updates after each lock-step, so that the replay ratio holds."""
         return self.lanes * self.replay_ratio // self.batch
@@ -209,6 +218,10 @@ class TrainSettings:
         """Check the settings of agents that learn from transitions."""
         require(0 <= self.discount <= 1, "--discount", self.discount, "between 0 and 1")
         require(self.learning_rate > 0, "--learning-rate", self.learning_rate, "above 0")
+        require(self.reward_scale > 0, "--reward-scale", self.reward_scale, "above 0")
+        allowed = f"1 with '{self.agent}', which samples from values as they are"
+        sampled = get_agent(self.agent).act == "softmax"
+        require(not sampled or self.reward_scale == 1, "--reward-scale", self.reward_scale, allowed)
         require(self.batch > 0, "--batch", self.batch, "at least 1")
         require(self.replay_ratio > 0, "--replay-ratio", self.replay_ratio, "at least 1")
         require(

@@ -231,7 +231,7 @@ class Actor:
             roots = search.run(
                 evaluate,
                 rule=rule,
-                c=s.c,
+                c=s.search_c,
                 discount=s.discount,
                 seeds=ties,
                 lanes=wanted,
@@ -245,7 +245,7 @@ class Actor:
         actions = np.full(places.lanes.size, -1, np.int64)
         act_all(
             np.flatnonzero(wanted & ~pool.lost[search.low : search.high]), luck,
-            search.budget > 0, ACTS.index(self.plays.act), s.c, places.in_order(epsilon),
+            search.budget > 0, ACTS.index(self.plays.act), s.search_c, places.in_order(epsilon),
             roots.q_values, roots.visits, roots.actions, allowed, pool.layout.num_actions, actions,
         )  # fmt: skip
         return Decision(

@@ -333,7 +333,7 @@ class HostTrainer:
 
         def move(state: State, rng: np.random.Generator) -> Move:
             result = save_search(
-                sim, [state], lambda seen: network(first, seen), budget=budget, c=s.c,
+                sim, [state], lambda seen: network(first, seen), budget=budget, c=s.search_c,
                 discount=s.discount, seed=int(rng.integers(2**31)),
             )  # fmt: skip
             return best_tried(sim, state, result)

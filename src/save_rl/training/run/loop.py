@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from save_rl.training.counters import Counters
 from save_rl.training.devices import enough_memory, select_device
 from save_rl.training.run import checkpoint
 from save_rl.training.run.interrupt import StopOnSignal
-from save_rl.training.run.progress import Progress, warn
+from save_rl.training.run.progress import Progress, announce, warn
 from save_rl.training.run.run_directory import RunDirectory
 from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
@@ -361,12 +361,14 @@ def train(
     light_checkpoints: bool = False,
     progress: bool = True,
     label: str | None = None,
+    chosen: Sequence[str] = (),
     overseer: Overseer | None = None,
 ) -> TrainResult:
     """Train all seeds of `settings`, with the run directory `out`.
 
     workers, step_timeout: for simulators written in Python, see `make_trainer`. light_checkpoints:
-    leave the replay out of checkpoints; a run that is resumed from one fills it anew.
+    leave the replay out of checkpoints; a run that is resumed from one fills it anew. chosen: lines
+    about settings that were chosen, to print.
     """
     settings.check()
     if resume:  # before environments, workers and compilers are started
@@ -396,6 +398,8 @@ def train(
             run.restore()
         elif checkpoint_seconds > 0:
             run.save()  # so that a run killed in its first minute can be resumed
+        for line in chosen if progress else ():
+            announce(line)
         latest: dict[int, dict[str, Any]] = {}  # the last line of metrics of each seed
         clock = counted = None  # set after the first chunk, which compiles
         goal = (settings.steps, "steps") if settings.steps else (settings.episodes, "episodes")
