@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def default_out(settings: TrainSettings) -> Path:
     """Return the default folder of a run: `runs/ENV-AGENT-SEED`."""
     env = settings.env.replace(":", ".").replace("/", "-")
-    return Path("runs") / f"{env}-{settings.agent}-{settings.seeds[0]}"
+    seed = next(iter(settings.seeds), 0)  # a run without seeds is refused later
+    return Path("runs") / f"{env}-{settings.agent}-{seed}"
 
 
 def env_name(env: str | Callable[..., Any]) -> str:

@@ -71,6 +71,7 @@ PREFIXES = {
 NOT_SHOWN = {
     (commands.Train, "settings"),
     (commands.Train, "cluster_settings"),
+    (commands.Train, "given"),
     (TrainSettings, "env_options"),
     (TrainSettings, "r2d2"),
     (R2D2Settings, "network"),

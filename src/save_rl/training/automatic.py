@@ -114,6 +114,8 @@ def _batches(settings: TrainSettings, given: Collection[str], steps: float) -> d
     """
     ratio = settings.replay_ratio if "replay_ratio" in given else 8 if steps < 1e6 else 4
     lanes, batch = 16 if steps < 1e6 else 64, 32
+    if "replay" in given:
+        batch = min(batch, settings.replay)
     if "batch" in given:
         batch = settings.batch
         whole = batch // math.gcd(batch, ratio)  # lanes come in multiples of this
@@ -121,7 +123,7 @@ def _batches(settings: TrainSettings, given: Collection[str], steps: float) -> d
     if "lanes" in given:
         lanes = settings.lanes
         total = max(lanes, 1) * ratio
-        batch = next(size for size in range(min(batch, total), 0, -1) if total % size == 0)
+        batch = next((n for n in range(min(batch, total), 0, -1) if total % n == 0), 1)
     return {"lanes": lanes, "batch": batch, "replay_ratio": ratio}
 
 

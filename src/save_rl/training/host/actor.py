@@ -109,7 +109,7 @@ class Actor:
         self.history: Any = np.zeros((len(simulators), lanes, 16), np.int32)
         """Actions of the current episodes, `[seeds, lanes, at least as many as steps]`."""
         self.on_episodes: Callable[[int], None] | None = None
-        """Called in `play` with the number of episodes finished so far."""
+        """Called after every step of `play` with the number of episodes finished so far."""
 
     def _places(self, first: int, sizes: list[int]) -> Places:
         blocks = [
@@ -327,7 +327,7 @@ class Actor:
                 fresh[i, lane] = begun[i] < episodes
                 begun[i] += 1
                 finished += 1
-            if self.on_episodes is not None and over.any():
+            if self.on_episodes is not None:
                 self.on_episodes(finished)
             if commit is not None:
                 commit(fresh[0])
