@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def default_out(settings: TrainSettings) -> Path:
     """Return the default folder of a run: `runs/ENV-AGENT-SEED`."""
     env = settings.env.replace(":", ".").replace("/", "-")
-    return Path("runs") / f"{env}-{settings.agent}-{settings.seeds[0]}"
+    seed = next(iter(settings.seeds), 0)  # a run without seeds is refused later
+    return Path("runs") / f"{env}-{settings.agent}-{seed}"
 
 
 def env_name(env: Any, option: str = "ENV") -> str:
@@ -96,7 +97,22 @@ def run_training(
     require(seconds >= 0, "--checkpoint-seconds", seconds, "0 (after every chunk) or more")
     if from_run is not None and options.get("resume"):
         raise InputError("--from: a run that is resumed has parameters of its own; leave one out.")
-    settings = _prepared(settings, out, given, check, options)
+    if cluster is not None:
+        require(from_run is None, "--from", f"'{from_run}'", "left out with --cluster")
+        require(tuple(log) == ("tensorboard",), "--log", " ".join(log), "left out with --cluster")
+        require(not callbacks, "callbacks", f"{len(callbacks)} of them", "left out with a cluster")
+        from save_rl.training.cluster.run import check_request
+
+        places = ("device", "workers", "step_timeout")
+        check_request(settings, cluster_settings, cluster, *(options[name] for name in places))
+        # The lanes of a cluster are for its actors.
+        given = {*given, "lanes", "batch", "replay_ratio"}
+    else:
+        usual = dict(named_options(ClusterSettings(), "--cluster."))
+        for option, value in named_options(cluster_settings, "--cluster."):
+            require(value == usual[option], option, value, "left out without --cluster")
+    settings, chosen = _prepared(settings, out, given, check, options)
+    options["chosen"] = chosen
     result = _train(settings, out, cluster, cluster_settings, log, callbacks, from_run, **options)
     if options.get("progress", True):
         from save_rl.training.advice import advise
@@ -107,24 +123,22 @@ def run_training(
 
 def _prepared(
     settings: TrainSettings, out: Path, given: Collection[str], check: bool, options: dict[str, Any]
-) -> TrainSettings:
-    """Return the settings with all that is chosen; refuse what is impossible or wrong."""
+) -> tuple[TrainSettings, list[str]]:
+    """Return the settings with all that is chosen, and lines about the choice; refuse what is
+    impossible or wrong."""
     get_agent(settings.agent)  # an unknown one is refused first
     from save_rl.training import automatic
-    from save_rl.training.run.progress import announce, warn
+    from save_rl.training.run.progress import warn
     from save_rl.training.run.run_directory import RunDirectory
 
     if not automatic.applies(settings):
         settings.check()
-        return settings
+        return settings, []
     if options.get("resume"):
-        return automatic.as_before(settings, given, out)
+        return automatic.as_before(settings, given, out), []
     RunDirectory.check_new(out)
-    silent = not options.get("progress", True)
-    return automatic.first_look(
-        settings, given, check=check, apart=options.get("workers", -1) != 0,
-        say=(lambda text: None) if silent else announce, warn=warn,
-    )  # fmt: skip
+    apart = options.get("workers", -1) != 0
+    return automatic.first_look(settings, given, check=check, apart=apart, warn=warn)
 
 
 def _train(
@@ -132,15 +146,9 @@ def _train(
     log: Sequence[str], callbacks: Sequence[Any], from_run: Path | None, **options: Any,
 ) -> "TrainResult":  # fmt: skip
     if cluster is not None:
-        require(from_run is None, "--from", f"'{from_run}'", "left out with --cluster")
-        require(tuple(log) == ("tensorboard",), "--log", " ".join(log), "left out with --cluster")
-        require(not callbacks, "callbacks", f"{len(callbacks)} of them", "left out with a cluster")
         from save_rl.training.cluster.run import train_on_cluster
 
         return train_on_cluster(settings, out, cluster_settings, cluster, **options)
-    usual = dict(named_options(ClusterSettings(), "--cluster."))
-    for option, value in named_options(cluster_settings, "--cluster."):
-        require(value == usual[option], option, value, "left out without --cluster")
     from save_rl.training.run.loggers import make_loggers
     from save_rl.training.run.loop import train as train_here
 

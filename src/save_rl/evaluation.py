@@ -1,5 +1,7 @@
 """Tests of an agent without exploration, at any search budget."""
 
+import math
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -15,12 +17,12 @@ from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.players import Move, Player, make_player
 from save_rl.players import play as play_episode
 from save_rl.policy import load
-from save_rl.training.baseline import Uct, untrained_uct
+from save_rl.training.baseline import PATIENCE, TooSlow, Uct, patient, untrained_uct
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import select_device
 from save_rl.training.r2d2.trainer import R2D2Trainer
 from save_rl.training.run.evaluation_file import Conditions, EvaluationFile
-from save_rl.training.run.progress import Progress
+from save_rl.training.run.progress import Progress, warn
 from save_rl.training.run.trained import read_params
 from save_rl.training.run.trained import settings_of_run as settings_of_run
 from save_rl.training.run.trainers import make_trainer
@@ -213,7 +215,7 @@ def evaluate(
                     beside = stack.enter_context(untrained_uct(s, lanes, workers, step_timeout))
                 conditions = Conditions(agent or s.agent, s.env, s.c, level, s.env_options, which)
                 return _test_run(
-                    program, params, budgets, episodes, level, beside, progress,
+                    program, params, budgets, episodes, level, beside, baseline == "uct", progress,
                     EvaluationFile(target, append), conditions,
                 )  # fmt: skip
         else:
@@ -247,13 +249,17 @@ def _has_baseline(baseline: str, program: Trainer) -> bool:
 
 def _test_run(
     program: Trainer, params: Any, budgets: Sequence[int], episodes: int, level: int | None,
-    beside: "Uct | None", progress: bool, file: EvaluationFile, conditions: Conditions,
+    beside: Uct | None, wait: bool, progress: bool, file: EvaluationFile, conditions: Conditions,
 ) -> list[TestEpisodes]:  # fmt: skip
-    """Test a run budget by budget, with UCT beside it; write each result at once."""
-    s, results = program.settings, []
+    """Test a run budget by budget, with UCT beside it; write each result at once.
+
+    wait: play UCT to the end, however long it takes.
+    """
+    s, results, many = program.settings, [], len(program.settings.seeds)
     uct = conditions._replace(agent="uct", parameters="")
     others = EvaluationFile(file.path.with_stem(f"{file.path.stem}-baseline"), append=True)
     for budget in budgets:
+        began = time.monotonic()
         with Progress(
             f"{conditions.agent}, budget {budget}", episodes, "episodes", progress
         ) as bar:
@@ -261,12 +267,16 @@ def _test_run(
             (result,) = evaluate_program(program, params, (budget,), episodes, level)
         file.add(budget, result.returns, result.steps, s.seeds, conditions)
         if beside is not None and budget > 0:
-            with Progress(f"uct, budget {budget}", episodes, "episodes", progress) as bar:
-                returns, steps = beside(
-                    episodes, budget, level, lambda done, bar=bar: bar.update(done / len(s.seeds))
-                )
-            others.add(budget, returns, steps, s.seeds, uct)
-            result = result._replace(baseline=returns)
+            seconds = math.inf if wait else max(PATIENCE, 3 * (time.monotonic() - began))
+            try:
+                with Progress(f"uct, budget {budget}", episodes, "episodes", progress) as bar:
+                    report = patient(lambda done, bar=bar: bar.update(done / many), seconds)
+                    returns, steps = beside(episodes, budget, level, report)
+                others.add(budget, returns, steps, s.seeds, uct)
+                result = result._replace(baseline=returns)
+            except TooSlow as slow:
+                warn(f"UCT without learning takes long ({slow}); --baseline uct waits for it.")
+                beside = None
         results.append(result)
     return results
 

@@ -116,6 +116,7 @@ class Policy:
         require(c >= 0, "c", c, "0 or more")
         require(seed >= 0, "seed", seed, "0 or more")
         require(len(states) > 0, "states", "an empty list", "at least one state")
+        c *= s.reward_scale
         with jax.default_device(self._device):
             if budget > 0:
                 require(masks is None, "mask", "an array", "left out with a budget: states have it")

@@ -80,6 +80,7 @@ PREFIXES = {
 NOT_SHOWN = {
     (commands.Train, "settings"),
     (commands.Train, "cluster_settings"),
+    (commands.Train, "given"),
     (TrainSettings, "env_options"),
     (TrainSettings, "network_settings"),
     (TrainSettings, "r2d2"),

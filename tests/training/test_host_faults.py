@@ -104,7 +104,9 @@ def warnings_in(errors: str) -> list[str]:
     return [line for line in errors.splitlines() if line.startswith("warning: ")]
 
 
-KILLED = "warning: the simulator failed (A worker process died: it was killed by SIGKILL); "
+KILLED = (
+    f"warning: the simulator '{ENV}' failed (A worker process died: it was killed by SIGKILL); "
+)
 
 
 @pytest.mark.slow  # tests/training/test_host_seeds.py has a fast one

@@ -55,6 +55,15 @@ _START = "from save_rl.envs.worker import main; main(*map(int, sys.argv[1:6]), s
 _START_LIMIT = 60.0  # least seconds for a worker to start, if there is a timeout
 
 
+def refuse_in_a_worker() -> None:
+    """Refuse to start processes from a file that a worker imports: each would start more."""
+    if IS_WORKER in os.environ:
+        raise RunError(
+            "ENV: the file of this simulator starts worker processes when it is imported; put "
+            'what it does under if __name__ == "__main__":.'
+        )
+
+
 class Source(NamedTuple):
     """The arguments of `envs.make` with which a worker makes a simulator."""
 
@@ -217,11 +226,7 @@ class Pool:
         self._start(workers, ends[-1])
 
     def _start(self, workers: int, lanes: int) -> None:
-        if IS_WORKER in os.environ:
-            raise RunError(
-                "ENV: the file of this simulator starts worker processes when it is imported; put "
-                'what it does under if __name__ == "__main__":.'
-            )
+        refuse_in_a_worker()
         size = Arrays(self.layout, lanes, extra=self._extra).size
         if hasattr(os, "memfd_create"):
             self._memory = os.memfd_create("save_rl")

@@ -148,8 +148,10 @@ def _check_numbers(what: str, x: np.ndarray) -> None:
         raise InputError(f"ENV: {what} of shape {x.shape}, with nothing in it.")
     with np.errstate(over="ignore"):
         finite = x.dtype.kind != "f" or np.isfinite(x.astype(_plain(x))).all()
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        raise InputError(f"ENV: {what} with a number that is not finite.")
     if not finite or _is_beyond(x):
-        raise InputError(f"ENV: {what} with a number that is not finite in float32; scale it.")
+        raise InputError(f"ENV: {what} with a number that 32 bits can't hold; scale it.")
 
 
 def _is_beyond(x: np.ndarray) -> bool:

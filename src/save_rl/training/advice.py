@@ -56,7 +56,7 @@ def _compare(settings: TrainSettings, metrics: Sequence[dict[str, float]], secon
     sim: Any = make(settings.env, settings.seeds[0], **settings.env_options)
     if not known or not runs_on_host(sim, settings.env):
         return
-    returns = uct_returns(sim, settings.budget, settings.c, settings.discount, seconds)
+    returns = uct_returns(sim, settings.budget, settings.search_c, settings.discount, seconds)
     if len(returns) < _ENOUGH:
         return
     mean, error = np.mean(returns), np.std(returns) / np.sqrt(len(returns))

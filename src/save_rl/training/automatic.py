@@ -19,12 +19,12 @@ from save_rl.errors import InputError
 from save_rl.training.settings import TrainSettings, named_options
 
 AUTOMATIC = (
-    "lanes", "discount", "learning_rate", "batch", "replay", "replay_ratio", "epsilon_end",
-    "epsilon_steps",
+    "lanes", "discount", "reward_scale", "learning_rate", "batch", "replay", "replay_ratio",
+    "epsilon_end", "epsilon_steps",
 )  # fmt: skip
 """The settings that are chosen, in the order in which a run prints them."""
 
-_TYPICAL = Look(num_actions=2, features=16, length=50.0, ended=1.0)
+_TYPICAL = Look(num_actions=2, features=16, length=50.0, ended=1.0, returns=1.0)
 
 
 def applies(settings: TrainSettings) -> bool:
@@ -53,6 +53,7 @@ def choose(settings: TrainSettings, given: Collection[str], seen: Look) -> Train
         )
     rules: dict[str, Any] = {
         "discount": _discount(steps, seen),
+        "reward_scale": _reward_scale(settings, seen),
         "learning_rate": _learning_rate(steps),
         "replay": _replay(steps),
         # Searches explore too, but the values behind them need states that they don't lead to.
@@ -80,6 +81,17 @@ def _discount(steps: float, seen: Look) -> float:
     return round(1 - 1 / horizon, 3)
 
 
+def _reward_scale(settings: TrainSettings, seen: Look) -> float:
+    """Return the size of returns, as a power of 2: division by it is exact.
+
+    A network that begins near 0 takes thousands of updates to reach a value of -100, and `c` and
+    the amortization loss compare values with numbers of order 1.
+    """
+    if seen.returns == 0 or get_agent(settings.agent).act == "softmax":
+        return 1.0
+    return 2.0 ** min(max(round(math.log2(seen.returns)), -60), 60)
+
+
 def _learning_rate(steps: float) -> float:
     """Return Adam's learning rate: small steps don't get far in a short run."""
     return 1e-3 if steps < 2e5 else 5e-4 if steps < 2e6 else 2e-4
@@ -102,6 +114,8 @@ def _batches(settings: TrainSettings, given: Collection[str], steps: float) -> d
     """
     ratio = settings.replay_ratio if "replay_ratio" in given else 8 if steps < 1e6 else 4
     lanes, batch = 16 if steps < 1e6 else 64, 32
+    if "replay" in given:
+        batch = min(batch, settings.replay)
     if "batch" in given:
         batch = settings.batch
         whole = batch // math.gcd(batch, ratio)  # lanes come in multiples of this
@@ -109,7 +123,7 @@ def _batches(settings: TrainSettings, given: Collection[str], steps: float) -> d
     if "lanes" in given:
         lanes = settings.lanes
         total = max(lanes, 1) * ratio
-        batch = next(size for size in range(min(batch, total), 0, -1) if total % size == 0)
+        batch = next((n for n in range(min(batch, total), 0, -1) if total % n == 0), 1)
     return {"lanes": lanes, "batch": batch, "replay_ratio": ratio}
 
 
@@ -138,12 +152,12 @@ def _in_force(settings: TrainSettings) -> Collection[str]:
 
 def first_look(
     settings: TrainSettings, given: Collection[str], *, check: bool, apart: bool,
-    say: Callable[[str], None], warn: Callable[[str], None],
-) -> TrainSettings:  # fmt: skip
-    """Look at the environment, check it and choose settings for it.
+    warn: Callable[[str], None],
+) -> tuple[TrainSettings, list[str]]:  # fmt: skip
+    """Look at the environment, check it and choose settings for it; return them, and two lines.
 
-    apart: look in another process. say: prints the choice. warn: prints notes of the check.
-    Raises InputError if the check finds something wrong.
+    apart: look in another process. warn: prints notes of the check. Raises InputError if the check
+    finds something wrong.
     """
     choose(settings, given, _TYPICAL).check()  # before any work
     see = look_apart if apart else look
@@ -161,9 +175,7 @@ def first_look(
             warn(f"{subject}: {text}")
     chosen = choose(settings, given, seen)
     chosen.check()
-    for line in describe(chosen, given, seen):
-        say(line)
-    return chosen
+    return chosen, describe(chosen, given, seen)
 
 
 def as_before(settings: TrainSettings, given: Collection[str], out: Path) -> TrainSettings:

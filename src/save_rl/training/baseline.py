@@ -1,5 +1,6 @@
 """UCT without learning, beside a run: the same environments, budgets, c and γ, but no network."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -17,7 +18,25 @@ from save_rl.training.run.progress import warn
 from save_rl.training.run.trainers import environments
 from save_rl.training.settings import TrainSettings
 
+PATIENCE = 60.0
+"""Seconds for UCT at one budget, or three times those of the run, unless it was asked for."""
 _NUMBER = 2**20  # of the test, part of its random seeds; as for the run itself
+
+
+class TooSlow(Exception):
+    """UCT was given up; the message says how far it came."""
+
+
+def patient(report: Callable[[int], None], seconds: float) -> Callable[[int], None]:
+    """Return a report of progress that raises TooSlow after this time."""
+    end = time.monotonic() + seconds
+
+    def reported(done: int) -> None:
+        report(done)
+        if time.monotonic() > end:
+            raise TooSlow(f"{done} episodes in {seconds:.0f} s")
+
+    return reported
 
 
 class Uct(Protocol):

@@ -52,8 +52,17 @@ class Learning:
         )
 
     def network(self, params: Any) -> Any:
-        """Return the network with these parameters."""
-        return eqx.combine(params, self._static)
+        """Return the network with these parameters; its values are in the units of rewards."""
+        network, scale = eqx.combine(params, self._static), self.settings.reward_scale
+        if scale == 1:
+            return network
+        is_q = self.agent.prior == "q"
+
+        def scaled(observation: Any) -> tuple[Array, Array | None]:
+            head, value = network(observation)
+            return head * scale if is_q else head, None if value is None else value * scale
+
+        return scaled
 
     def initial(self, key: Array) -> Learner:
         """Return an untrained learner."""
@@ -78,25 +87,34 @@ class Learning:
                 batch.reward, batch.discount, targets, apply_mask(online, batch.next_mask)
             )
         loss_q = loss_a = jnp.zeros(targets.shape)
+        searched, scale = batch.target, self.settings.reward_scale
+        visits = searched[..., :0]
+        if agent.amortization_loss == "weighted":
+            searched, visits = jnp.split(batch.target, 2, -1)
+        if scale != 1:  # losses are those of rewards divided by the scale
+            targets = targets / scale
+            if agent.prior == "q":
+                head, searched = head / scale, searched / scale
+            if agent.has_policy:
+                value = value / scale
         if agent.value_loss == "td":
             loss_q = jax.vmap(losses.td_loss)(head, batch.action, targets)
         elif agent.value_loss in ("td-value", "return"):
             loss_q = jax.vmap(losses.return_loss)(value, targets)
         if agent.amortization_loss == "cross-entropy":
             loss_a = jax.vmap(losses.amortization_loss, (0, 0, None))(
-                head, batch.target, self.settings.temperature
+                head, searched, self.settings.temperature
             )
         elif agent.amortization_loss == "explored":
             loss_a = jax.vmap(losses.explored_amortization_loss, (0, 0, None))(
-                head, batch.target, self.settings.temperature
+                head, searched, self.settings.temperature
             )
         elif agent.amortization_loss == "weighted":
-            q_mcts, visits = jnp.split(batch.target, 2, -1)
-            loss_a = jax.vmap(losses.weighted_amortization_loss)(head, q_mcts, visits)
+            loss_a = jax.vmap(losses.weighted_amortization_loss)(head, searched, visits)
         elif agent.amortization_loss == "l2":
-            loss_a = jax.vmap(losses.l2_amortization_loss)(head, batch.target)
+            loss_a = jax.vmap(losses.l2_amortization_loss)(head, searched)
         elif agent.amortization_loss in ("visits", "policy"):
-            loss_a = jax.vmap(losses.cross_entropy)(head, batch.target)
+            loss_a = jax.vmap(losses.cross_entropy)(head, searched)
         mean_q, mean_a = jnp.sum(weights * loss_q), jnp.sum(weights * loss_a)
         return betas[0] * mean_q + betas[1] * mean_a, (mean_q, mean_a)
 

@@ -44,25 +44,11 @@ def check(
 
 def check_named(
     env: str, env_options: dict[str, Any], *, seeds: int = 4, steps: int = 200, seed: int = 0,
-    seconds: float = 20.0,
+    seconds: float = 20.0, apart: bool = True,
 ) -> Report:  # fmt: skip
     """`check` an environment by name or `package.module:factory`; `seed` also makes it.
 
-    If nothing is wrong, it is played in a worker process too, unless it is a JAX environment.
-    """
-    witness, _ = check_named_episodes(
-        env, env_options, seeds=seeds, steps=steps, seed=seed, seconds=seconds
-    )
-    return witness.report()
-
-
-def check_named_episodes(
-    env: str, env_options: dict[str, Any], *, seeds: int, steps: int, seed: int, seconds: float,
-    apart: bool = True,
-) -> tuple[Witness, list[Episode]]:  # fmt: skip
-    """`check_named`, as a witness with its report and the random episodes that it played.
-
-    apart: play in a worker process too.
+    apart: if nothing is wrong, play it in a worker process too, unless it is a JAX environment.
     """
     WATCHDOG.name = f"the simulator '{env}'"
     with WATCHDOG:
@@ -76,7 +62,7 @@ def check_named_episodes(
             witness.found("interface", "wrong", text)
     if apart and witness.report().ok and witness.simulator is simulator:
         _processes(witness, episodes[:_LANES], Source(env, seed, env_options))
-    return witness, episodes
+    return witness.report()
 
 
 def _look(

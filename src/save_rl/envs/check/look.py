@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs import make_simulator
-from save_rl.envs.check import check_named_episodes
-from save_rl.envs.check.episodes import Episode, play
+from save_rl.envs import make, runs_on_host
+from save_rl.envs.check import check_named
 from save_rl.envs.check.interface import look_at_names
-from save_rl.envs.check.witness import Witness, Wrong
+from save_rl.envs.check.witness import Place, Witness, Wrong
 from save_rl.envs.check.words import Finding, Report
+from save_rl.envs.pool import IS_WORKER, refuse_in_a_worker
 from save_rl.envs.watchdog import WATCHDOG, place_in
 from save_rl.errors import InputError, RunError
 from save_rl.processes import ONE_THREAD, die_with, end_group, ending, start_python
 
-SECONDS = 2.0
-"""Approximate time of a look."""
-_EPISODES, _STEPS = 8, 200  # random episodes, and most steps of one
+_CHECK = 2.0  # approximate seconds of the check
+_EPISODES, _STEPS, _SECONDS = 8, 100, 30.0  # random episodes, most steps of one, and of all
+_DISCOUNT = 0.95  # of the returns that are looked at
 _START = "from save_rl.envs.check.look import main; main(*map(int, sys.argv[1:4]), sys.argv[4])"
 
 
@@ -35,13 +35,15 @@ class Look(NamedTuple):
     """What random play shows of an environment.
 
     features: numbers of an observation. length: mean steps of an episode; of one that did not end,
-    the steps that were looked at. ended: share of the episodes that did. findings: of the check.
+    the steps that were looked at. ended: share of the episodes that did. returns: size of the
+    discounted returns that are not 0, from all their steps; 0 without any. findings: of the check.
     """
 
     num_actions: int
     features: int
     length: float
     ended: float
+    returns: float
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -52,37 +54,66 @@ class Look(NamedTuple):
 def look(env: str, options: dict[str, Any], seed: int = 0, *, check: bool = True) -> Look:
     """Look at an environment in this process; without `check`, only at random episodes.
 
-    The findings of a check that has found something wrong may be all that there is.
+    Where the check finds something wrong, its findings are all that there is.
     """
-    places: dict[str, Any] = {"seeds": _EPISODES, "steps": _STEPS, "seed": seed, "seconds": SECONDS}
+    WATCHDOG.name = f"the simulator '{env}'"
+    with WATCHDOG:
+        simulator = make(env, seed, **options)
+        runs_on_host(simulator, env)  # refuses, as training does, what is not an environment
+    findings: tuple[Finding, ...] = ()
     if check:
-        witness, episodes = check_named_episodes(env, options, apart=False, **places)
-    else:
-        with WATCHDOG:
-            witness = Witness(make_simulator(env, seed, **options))
-        try:
-            look_at_names(witness, seed)
-            episodes = play(witness, **places)
-        except Wrong as wrong:
-            raise InputError(f"ENV: '{env}': {wrong.text}") from wrong
-    return _seen(witness, episodes)
+        report = check_named(env, options, seed=seed, seconds=_CHECK, apart=False)
+        findings = tuple(report.findings)
+        if not report.ok:
+            return Look(0, 0, 0.0, 0.0, 0.0, findings)
+    witness = Witness(simulator)
+    try:
+        look_at_names(witness, seed)
+        return _measured(witness, seed)._replace(findings=findings)
+    except Wrong as wrong:
+        raise InputError(f"ENV: '{env}': {wrong.text}") from wrong
 
 
-def _seen(witness: Witness, episodes: list[Episode]) -> Look:
-    findings = tuple(witness.report().findings)
-    if not episodes:
-        return Look(0, 0, 0.0, 0.0, findings)
-    first = episodes[0].seen[0]
-    features = sum(x.size for name, x in first.items() if name.startswith("observation"))
-    over = [bool(e.seen[-1].get("terminated") or e.seen[-1].get("truncated")) for e in episodes]
-    length = float(np.mean([len(e.actions) for e in episodes]))
+def _measured(witness: Witness, seed: int) -> Look:
+    """Play random episodes; the same ones for the same seed, unless a simulator is very slow."""
+    over, rewards, features = [], [], 0
+    witness.end = time.monotonic() + _SECONDS
+    for number in witness.in_time(range(seed, seed + _EPISODES), 1):
+        witness.rng = np.random.default_rng([number, 1])  # not the generator of the simulator
+        state, seen = witness.reset(number)
+        features = sum(x.size for name, x in seen.items() if name.startswith("observation"))
+        rewards.append([])
+        for step in witness.in_time(range(_STEPS), 1):
+            (action,) = witness.choose(seen)
+            state, seen = witness.step(state, action, Place(number, step + 1))
+            rewards[-1].append(float(seen["reward"]))
+            if seen["terminated"] or seen["truncated"]:
+                break
+        over.append(bool(seen.get("terminated") or seen.get("truncated")))
     return Look(
-        int(witness.simulator.num_actions), features, length, float(np.mean(over)), findings
+        num_actions=int(witness.simulator.num_actions),
+        features=features,
+        length=float(np.mean([len(episode) for episode in rewards])),
+        ended=float(np.mean(over)),
+        returns=_size(rewards),
     )
+
+
+def _size(rewards: list[list[float]]) -> float:
+    """Return the 90th percentile of the discounted returns that are not 0, from every step."""
+    found = []
+    for episode in rewards:
+        total = 0.0
+        for reward in reversed(episode):
+            total = reward + _DISCOUNT * total
+            found.append(abs(total))
+    found = [size for size in found if size > 0]
+    return float(np.percentile(found, 90)) if found else 0.0
 
 
 def look_apart(env: str, options: dict[str, Any], seed: int = 0, *, check: bool = True) -> Look:
     """`look` in another process; raises RunError if the simulator ends it."""
+    refuse_in_a_worker()
     WATCHDOG.name = f"the simulator '{env}'"
     task = json.dumps([env, options, seed, check])
     with tempfile.TemporaryFile() as crash:
@@ -92,7 +123,7 @@ def look_apart(env: str, options: dict[str, Any], seed: int = 0, *, check: bool 
         try:
             process = start_python(
                 _START, *numbers, task, stdout=2, pass_fds=handed,
-                env={**os.environ, **ONE_THREAD, "JAX_PLATFORMS": "cpu"},
+                env={**os.environ, **ONE_THREAD, "JAX_PLATFORMS": "cpu", IS_WORKER: "1"},
             )  # fmt: skip
         finally:
             os.close(theirs)
@@ -127,6 +158,8 @@ def look_apart(env: str, options: dict[str, Any], seed: int = 0, *, check: bool 
     kind, *found = json.loads(said)
     if kind == "refused":
         raise InputError(found[0])
+    if kind == "failed":
+        raise RunError(found[0])
     seen = Look(*found)
     return seen._replace(findings=tuple(Finding(*finding) for finding in seen.findings))
 
@@ -146,5 +179,7 @@ def main(answers: int, crash: int, parent: int, task: str) -> None:
         found: list[Any] = ["seen", *look(env, options, seed, check=check)]
     except InputError as error:
         found = ["refused", str(error)]
+    except RunError as error:  # of a file that starts processes when it is imported
+        found = ["failed", str(error)]
     with os.fdopen(answers, "w") as file:
         json.dump(found, file)

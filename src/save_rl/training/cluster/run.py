@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.host.learner import make_learning
 from save_rl.training.networks import has_own_parts
 from save_rl.training.run.interrupt import StopOnSignal
-from save_rl.training.run.progress import Progress
+from save_rl.training.run.progress import Progress, announce
 from save_rl.training.run.result import TrainResult
 from save_rl.training.run.run_directory import RunDirectory, settings_from_json, versions
 from save_rl.training.run.trainers import environments
@@ -60,14 +60,16 @@ def train_on_cluster(
     checkpoint_seconds: float = 60.0,
     light_checkpoints: bool = False,
     progress: bool = True,
+    chosen: Sequence[str] = (),
 ) -> TrainResult:
     """Train on the Ray cluster at `address`, with the run directory `out`.
 
     With `resume`, joins a run of the same folder that is still training there. A JAX environment
-    with a Python twin, such as Tightrope, trains as that twin.
+    with a Python twin, such as Tightrope, trains as that twin. chosen: lines about settings that
+    were chosen, to print.
     """
     settings = replace(settings, env=simulator_name(settings.env))
-    _check(settings, cluster, address, device, workers, step_timeout)
+    check_request(settings, cluster, address, device, workers, step_timeout)
     if resume:
         RunDirectory.check_old(out, settings)
     else:
@@ -87,9 +89,9 @@ def train_on_cluster(
         if found is None:
             variables = module_path()
             _check_nodes(settings, variables)
-            chosen, graphics = _device(device, cluster)
+            where, graphics = _device(device, cluster)
             job = learner.make_job(
-                settings, cluster, out, resume=resume, device=chosen, workers=workers,
+                settings, cluster, out, resume=resume, device=where, workers=workers,
                 checkpoint_seconds=checkpoint_seconds, light_checkpoints=light_checkpoints,
                 started=mine[0] if mine else 0,
             )  # fmt: skip
@@ -104,6 +106,8 @@ def train_on_cluster(
             for process in mine:  # from now on the learner ends the cluster if nobody else does
                 keep(process)
 
+        for line in chosen if progress else ():
+            announce(line)
         with Progress(settings.agent, *_goal(settings), progress) as display:
             outcome = _follow(found, out, stop, display, joined, mine)
     if outcome.kind == "stopped":
@@ -121,7 +125,7 @@ def _goal(settings: TrainSettings) -> tuple[int, str]:
     return (settings.steps, "steps") if settings.steps else (settings.episodes, "episodes")
 
 
-def _check(
+def check_request(
     settings: TrainSettings, cluster: ClusterSettings, address: str, device: str, workers: int,
     step_timeout: float,
 ) -> None:  # fmt: skip

@@ -211,12 +211,13 @@ class DeviceTrainer:
         before = state.env_states
         result = run_search(
             agent, self.network(state.learner.params), env, before, rule=agent.search,
-            budget=s.budget, c=s.c, discount=s.discount, key=search_key, noise=agent.root_noise,
+            budget=s.budget, c=s.search_c, discount=s.discount, key=search_key,
+            noise=agent.root_noise,
         )  # fmt: skip
         epsilon = s.lane_epsilon(
             state.episodes, state.steps * jnp.float32(s.lanes), state.episode_step, state.length
         )
-        actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.c))(
+        actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.search_c))(
             result, epsilon, jax.random.split(action_key, s.lanes)
         )
         after, reward, terminated, truncated = jax.vmap(env.step)(before, actions)
@@ -248,7 +249,7 @@ class DeviceTrainer:
         def one(arrays: Any, params: Any, key: Array) -> tuple[Array, Array]:
             return play(
                 self.agent, self.network(params), self.env(arrays), key,
-                episodes=episodes, budget=budget, c=s.c, discount=s.discount,
+                episodes=episodes, budget=budget, c=s.search_c, discount=s.discount,
             )  # fmt: skip
 
         return jax.vmap(one)(env_arrays, params, keys)

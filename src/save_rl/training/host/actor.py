@@ -109,7 +109,7 @@ class Actor:
         self.history: Any = np.zeros((len(simulators), lanes, 16), np.int32)
         """Actions of the current episodes, `[seeds, lanes, at least as many as steps]`."""
         self.on_episodes: Callable[[int], None] | None = None
-        """Called in `play` with the number of episodes finished so far."""
+        """Called after every step of `play` with the number of episodes finished so far."""
 
     def _places(self, first: int, sizes: list[int]) -> Places:
         blocks = [
@@ -231,7 +231,7 @@ class Actor:
             roots = search.run(
                 evaluate,
                 rule=rule,
-                c=s.c,
+                c=s.search_c,
                 discount=s.discount,
                 seeds=ties,
                 lanes=wanted,
@@ -245,7 +245,7 @@ class Actor:
         actions = np.full(places.lanes.size, -1, np.int64)
         act_all(
             np.flatnonzero(wanted & ~pool.lost[search.low : search.high]), luck,
-            search.budget > 0, ACTS.index(self.plays.act), s.c, places.in_order(epsilon),
+            search.budget > 0, ACTS.index(self.plays.act), s.search_c, places.in_order(epsilon),
             roots.q_values, roots.visits, roots.actions, allowed, pool.layout.num_actions, actions,
         )  # fmt: skip
         return Decision(
@@ -327,7 +327,7 @@ class Actor:
                 fresh[i, lane] = begun[i] < episodes
                 begun[i] += 1
                 finished += 1
-            if self.on_episodes is not None and over.any():
+            if self.on_episodes is not None:
                 self.on_episodes(finished)
             if commit is not None:
                 commit(fresh[0])

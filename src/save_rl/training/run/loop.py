@@ -19,7 +19,7 @@ from save_rl.training.run import checkpoint
 from save_rl.training.run.callbacks import Callbacks, RunStart, Test
 from save_rl.training.run.interrupt import StopOnSignal
 from save_rl.training.run.loggers import USUAL, make_loggers
-from save_rl.training.run.progress import Progress, warn
+from save_rl.training.run.progress import Progress, announce, warn
 from save_rl.training.run.result import TrainResult, draw_curve
 from save_rl.training.run.run_directory import RunDirectory
 from save_rl.training.run.trained import params_to_start_from, with_params
@@ -348,6 +348,7 @@ def train(
     light_checkpoints: bool = False,
     progress: bool = True,
     label: str | None = None,
+    chosen: Sequence[str] = (),
     overseer: Overseer | None = None,
     from_run: Path | None = None,
     callbacks: Sequence[Any] | None = None,
@@ -355,8 +356,9 @@ def train(
     """Train all seeds of `settings`, with the run directory `out`.
 
     workers, step_timeout: for simulators written in Python, see `make_trainer`. light_checkpoints:
-    leave the replay out of checkpoints; a run that is resumed from one fills it anew. from_run:
-    start with the parameters of this run. callbacks: see `callbacks.Callback`; default TensorBoard.
+    leave the replay out of checkpoints; a run that is resumed from one fills it anew. chosen: lines
+    about settings that were chosen, to print. from_run: start with the parameters of this run.
+    callbacks: see `callbacks.Callback`; default TensorBoard.
     """
     settings.check()
     if resume:  # before environments, workers and compilers are started
@@ -398,6 +400,8 @@ def train(
         told.tell("on_start", RunStart(folder.path, folder.run_id, settings, run.chunks))
         if not resume and (checkpoint_seconds > 0 or first is not None):
             run.save()  # so that a run killed in its first minute can be resumed
+        for line in chosen if progress else ():
+            announce(line)
         latest: dict[int, dict[str, Any]] = {}  # the last line of metrics of each seed
         clock = counted = None  # set after the first chunk, which compiles
         goal = (settings.steps, "steps") if settings.steps else (settings.episodes, "episodes")
