@@ -22,7 +22,7 @@ from save_rl.studio.metrics import Table
 from save_rl.studio.reading import Unreadable, read_config
 
 AXES = ("episodes", "env_steps", "simulator_steps", "time_s")
-"""What a curve can be drawn over."""
+"""Columns that a curve can be drawn over."""
 _MOST_RUNS = 100
 _MOST_POINTS = 2000
 _NEAR = 0.05  # of the axis: how far a seed keeps its first or last value

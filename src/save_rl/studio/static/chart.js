@@ -63,7 +63,16 @@ export const clock = (seconds) => {
   return seconds < 7200 ? `${compact.format(seconds / 60)} min` : `${compact.format(seconds / 3600)} h`;
 };
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const SANS = getComputedStyle(document.documentElement).getPropertyValue("--sans").trim();
+
+/** A colour of app.css, as a canvas takes it. */
+function css(name) {
+  const probe = el("span", { style: { color: `var(${name})` } });
+  document.body.append(probe);
+  const { color } = getComputedStyle(probe);
+  probe.remove();
+  return color;
+}
 
 /** A chart in an element. `draw(curves, options)` shows or replaces its curves:
  *  curves: {key, label, colour, dash, x, median, low, high}; options: {logX, logY, range, xLabel, yLabel, time, smoothing,
@@ -130,7 +139,7 @@ export class Chart {
       }
     }
     const [soft, line] = [css("--soft"), css("--line")];
-    const look = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: `12px ${css("--sans")}` };
+    const look = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: `12px ${SANS}` };
     const format = (f) => (u, splits) => splits.map((x) => (x === null ? "" : f(x)));
     const { width } = this.#box.getBoundingClientRect();
     return {
@@ -211,10 +220,10 @@ export class Chart {
     paint.fillStyle = css("--card");
     paint.fillRect(0, 0, canvas.width, canvas.height);
     paint.fillStyle = css("--ink");
-    paint.font = `600 ${14 * ratio}px ${css("--sans")}`;
+    paint.font = `600 ${14 * ratio}px ${SANS}`;
     paint.fillText(title, margin, margin + line / 2);
     paint.drawImage(drawn, margin, margin + line);
-    paint.font = `${12 * ratio}px ${css("--sans")}`;
+    paint.font = `${12 * ratio}px ${SANS}`;
     let y = margin + line * 2 + drawn.height;
     paint.fillStyle = css("--soft");
     paint.fillText(this.#options.xLabel ?? "", margin, y);
