@@ -6,6 +6,7 @@ It reads run directories as they are (docs/run-directory.md) and changes none.
 |---|---|
 | `serve.py` | the server process: address, browser, Ctrl-C |
 | `server.py` | the application: routes of all parts, pages, static files |
+| `answers.py` | JSON that can hold any name of a file |
 | `security.py` | Host, Origin and token of a request; headers of an answer |
 | `folder.py` | finds runs and experiments; no path leads out of the folder |
 | `reading.py` | JSON and CSV files that may be broken; whether a run is training |

@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import os
 import socket
+import sys
 import threading
 import webbrowser
 from pathlib import Path
@@ -10,9 +12,6 @@ from typing import Any
 from urllib.parse import quote
 
 from save_rl.errors import InputError, MissingExtra, require
-
-PORT = 7283
-"""S-A-V-E on the keys of a telephone."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -38,9 +37,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(
-    folder: Path, listening: socket.socket, host: str = "127.0.0.1", trust: bool = False
-) -> tuple[Any, str]:
-    """Return the server of a folder on a socket, and the address to open."""
+    folder: Path, listening: socket.socket, host: str = "127.0.0.1", trust: bool = False,
+    seconds: float = 1.0,
+) -> tuple[Any, str]:  # fmt: skip
+    """Return the server of a folder on a socket, and the address to open; see `make_app`."""
     try:
         import uvicorn
 
@@ -54,7 +54,7 @@ def make_server(
             ) from None
         raise
     port, token = listening.getsockname()[1], new_token()
-    app = make_app(folder, token=token, host=host, port=port, trust=trust)
+    app = make_app(folder, token=token, host=host, port=port, trust=trust, seconds=seconds)
     config = uvicorn.Config(
         app, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None,
         server_header=False, access_log=False, timeout_graceful_shutdown=3,
@@ -78,7 +78,14 @@ def serve(folder: Path, *, host: str, port: int, browser: bool, trust: bool) -> 
     with bind(host, port) as listening:
         server, address = make_server(folder, listening, host, trust)
         print(f"studio of '{folder}': {address}  (Ctrl-C ends it)", flush=True)
-        if browser:
+        if browser and _has_a_screen():
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn has closed everything by then
             server.run(sockets=[listening])
+
+
+def _has_a_screen() -> bool:
+    """Test whether a browser would open in a window; in a terminal it would only be in the way."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

@@ -46,7 +46,7 @@ export function comparePanel(query, { remember, coloured }) {
       el("label", {}, "Over", axis),
       box("log x", "logX", true), box("log y", "logY", false),
       box("range over seeds", "range", false, "Shade between the lowest and the highest seed"),
-      box("seeds of equal runs together", "together", true, "One curve for all runs that differ only in their seeds"),
+      box("merge equal runs", "together", true, "One curve for all runs that differ only in their seeds"),
       el("label", {}, "Smoothing", slider)),
     said, picture);
 
@@ -81,8 +81,11 @@ export function comparePanel(query, { remember, coloured }) {
 
   function draw() {
     if (!last || !names.length) return;
-    metric.replaceChildren(...metricsOf([...new Set([...last.columns, choice.metric])]).map((name) =>
-      el("option", { value: name, selected: name === choice.metric }, metricName(name))));
+    const listed = metricsOf([...new Set([...last.columns, choice.metric])]);
+    if (listed.join() !== [...metric.options].map((option) => option.value).join()) { // it may be open
+      metric.replaceChildren(...listed.map((name) => el("option", { value: name }, metricName(name))));
+    }
+    metric.value = choice.metric;
     const looks = colours.of(last.curves.map((c) => [c.runs.join("\n"), c.colour]));
     const colourOf = new Map();
     const curves = last.curves.map((c) => {
