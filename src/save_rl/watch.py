@@ -71,7 +71,7 @@ def _run_player(
     settings = settings_of_run(Path(run), "ENV", trust)
     if agent is not None:
         raise InputError(f"--agent: '{run}' is a run and plays itself; leave --agent out.")
-    sim = make_simulator(settings.env, settings.seeds[0], **{**settings.env_options, **options})
+    sim = make_simulator(settings.env, settings.seeds[0], **{**settings.all_env_options, **options})
     chosen = max(settings.budget, 1) if budget is None else budget
     return sim, trained_player(run, sim, chosen, trust=trust)
 

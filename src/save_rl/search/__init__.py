@@ -36,7 +36,7 @@ def _search_list(
     """Search from a list of states of a Python simulator."""
     import numpy as np
 
-    from save_rl.search.host import mix_noise_all
+    from save_rl.search.noise import mix_noise_all
     from save_rl.search.simulators import LaneSearch
     from save_rl.search.tree_lanes import tree_pool
 

@@ -266,7 +266,7 @@ def _problem(settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
     chosen = settings_from_json(settings)
     try:
-        make_all(chosen.env, chosen.seeds, **chosen.env_options)
+        make_all(chosen.env, chosen.seeds, **chosen.all_env_options)
     except Exception as error:
         return versions(), (str(error).splitlines() or [type(error).__name__])[0]
     return versions(), ""

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
+from save_rl.envs.chance import lucky_step
 from save_rl.errors import InputError, require
 from save_rl.learning import replay
 from save_rl.learning.exploration import epsilon_at_step
@@ -22,7 +23,7 @@ from save_rl.networks import network_maker
 from save_rl.players import Player
 from save_rl.search.lanes import masks
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
-from save_rl.training.device.acting import choose_action, play, run_search
+from save_rl.training.device.acting import choose_action, play, run_search, step_luck
 from save_rl.training.learner import Learner, Learning, is_array
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import NO_PLAYER
@@ -228,7 +229,8 @@ class DeviceTrainer:
         actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.c))(
             result, epsilon, jax.random.split(action_key, s.lanes)
         )
-        after, reward, terminated, truncated = jax.vmap(env.step)(before, actions)
+        luck = step_luck(action_key, s.lanes)
+        after, reward, terminated, truncated = jax.vmap(lucky_step(env))(before, actions, luck)
         reward = jnp.asarray(reward, jnp.float32)
         over = terminated | truncated
         if agent.amortization_loss == "none":

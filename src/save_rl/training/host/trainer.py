@@ -325,7 +325,7 @@ class HostTrainer:
                 sim, [state], lambda seen: network(first, seen), budget=budget, c=s.c,
                 discount=s.discount, seed=int(rng.integers(2**31)),
             )  # fmt: skip
-            return best_tried(sim, state, result)
+            return best_tried(sim, state, result, rng)
 
         return move
 
