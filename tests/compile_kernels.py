@@ -21,7 +21,7 @@ def search() -> None:
     from save_rl import search
     from save_rl.agents import get_agent
     from save_rl.envs.tightrope import tightrope_simulator
-    from save_rl.search.host import best_actions
+    from save_rl.search.slots import best_actions
     from save_rl.training.host import acting
     from save_rl.training.tabular import TabularSettings, train_and_test
     from tests.search.table_simulators import maze

@@ -201,6 +201,6 @@ def test_what_names_a_kernel_is_the_same_in_every_process():
         for seed in "12"
     )  # fmt: skip
     assert first == second
-    kernels = {"save_rl.search.host.select", "save_rl.envs.construction.box2d.kernel.settle"}
+    kernels = {"save_rl.search.trees.select", "save_rl.envs.construction.box2d.kernel.settle"}
     assert kernels <= first.keys()
     assert len(set(first.values())) > 60

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from save_rl.envs.chance import MOST_LUCK, is_stochastic, lucky_step
 from save_rl.envs.worker import allowed_actions
 from save_rl.errors import InputError, Interrupted, RunError, require, unknown_name
 from save_rl.types import SearchResult, Simulator, State
@@ -107,14 +108,17 @@ def _valid_actions(sim: Simulator, state: State) -> np.ndarray:
     return np.flatnonzero(allowed_actions(sim, state, sim.num_actions))
 
 
-def make_move(sim: Simulator, state: State, action: Any, remark: str = "") -> Move:
-    """Take an action."""
-    after, reward, terminated, truncated = sim.step(state, int(action))
+def make_move(
+    sim: Simulator, state: State, action: Any, rng: np.random.Generator, remark: str = ""
+) -> Move:
+    """Take an action; with chance, the generator draws its luck."""
+    luck = int(rng.integers(MOST_LUCK)) if is_stochastic(sim) else None
+    after, reward, terminated, truncated = lucky_step(sim)(state, int(action), luck)
     return Move(after, float(reward), bool(terminated or truncated), remark)
 
 
 def _random(sim: Simulator, state: State, rng: np.random.Generator) -> Move:
-    return make_move(sim, state, rng.choice(_valid_actions(sim, state)))
+    return make_move(sim, state, rng.choice(_valid_actions(sim, state)), rng)
 
 
 def _scripted(sim: Simulator) -> Player:
@@ -166,7 +170,7 @@ def _uct(
     result = search.uct(
         sim, [state], budget=budget, c=c, discount=discount, seed=int(rng.integers(2**31))
     )
-    return best_tried(sim, state, result)
+    return best_tried(sim, state, result, rng)
 
 
 def uct_returns(
@@ -187,10 +191,12 @@ def uct_returns(
     return returns
 
 
-def best_tried(sim: Simulator, state: State, result: SearchResult) -> Move:
+def best_tried(
+    sim: Simulator, state: State, result: SearchResult, rng: np.random.Generator
+) -> Move:
     """Take the action with the highest value among those that a search has tried."""
     values = np.where(result.explored[0], result.q_values[0], -np.inf)
     action = int(values.argmax())
     tried, visits = int(result.explored[0].sum()), int(result.visits[0, action])
     remark = f"Q {values[action]:.2f} ({visits} visits, {tried} actions tried)"
-    return make_move(sim, state, action, remark)
+    return make_move(sim, state, action, rng, remark)

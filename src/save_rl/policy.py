@@ -247,7 +247,7 @@ class Policy:
             if budget > 0:
                 visits, tried = found.visits[found.action], int(found.explored.sum())
                 remark += f" ({visits} visits, {tried} actions tried)"
-            made = make_move(sim, state, found.action, remark)
+            made = make_move(sim, state, found.action, rng, remark)
             if self.agent.prior != "q":  # else values before and after have the same units
                 return made
             values = RootValues(found.prior, found.q_values, found.explored, int(found.action))

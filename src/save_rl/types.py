@@ -34,15 +34,22 @@ class Simulator(Protocol):
     So are `save_state(state)`, which returns a byte array of fixed length, and
     `load_state(bytes)`: with them, resuming a recurrent agent need not replay long episodes.
 
-    A JAX environment has the same methods with jittable bodies, and `reset` takes a key. If it
-    holds arrays (a table, an observation matrix) it must be a pytree, so that seeds can be vmapped.
+    With chance, `stochastic` is True and the luck of a step is an argument,
+    `step(state, action, seed)`: a whole number from 0 to 2**31 - 1, and the same seed gives the
+    same outcome. Searches then average over outcomes.
+
+    A JAX environment has the same methods with jittable bodies, and `reset` takes a key, as does
+    `step` with chance. If it holds arrays (a table, an observation matrix) it must be a pytree, so
+    that seeds can be vmapped.
     """
 
     @property
     def num_actions(self) -> int: ...
     def reset(self, seed: Any) -> State: ...
-    def step(self, state: State, action: Any) -> tuple[State, Any, Any, Any]:
-        """Return `(state, reward, terminated, truncated)`."""
+    @property
+    def step(self) -> Callable[..., tuple[State, Any, Any, Any]]:
+        """`step(state, action)`, with chance `step(state, action, seed)`: return `(state, reward,
+        terminated, truncated)`."""
         ...
 
     def observe(self, state: State) -> Any: ...

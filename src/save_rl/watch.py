@@ -104,7 +104,7 @@ def _run_player(
     settings = settings_of_run(Path(run), "ENV", trust)
     if agent is not None:
         raise InputError(f"--agent: '{run}' is a run and plays itself; leave --agent out.")
-    options = _with_pictures(settings.env, {**settings.env_options, **options})
+    options = _with_pictures(settings.env, {**settings.all_env_options, **options})
     sim = make_simulator(settings.env, settings.seeds[0], **options)
     chosen = settings.budget if budget is None else budget
     return sim, trained_player(run, sim, chosen, trust=trust)

@@ -76,10 +76,12 @@ class Saved(Walk):
 
 
 class Chance(Walk):
-    """Where one lands is a matter of luck; the search has other luck than the episode."""
+    """Where one lands is a matter of luck."""
 
-    def sample_step(self, state, action, seed):
-        return self.step(state._replace(cell=(state.cell + seed) % CELLS), action)
+    stochastic = True
+
+    def step(self, state, action, seed):
+        return super().step(state._replace(cell=(state.cell + seed) % CELLS), action)
 
 
 def _write_down(diary: str, line: str) -> None:
@@ -100,8 +102,10 @@ class Written(Walk):
 
 
 class WrittenChance(Written):
-    def sample_step(self, state, action, seed):
-        _write_down(self._diary, f"sample {state.cell} {action} {seed}")
+    stochastic = True
+
+    def step(self, state, action, seed):
+        _write_down(self._diary, f"step {state.cell} {action} {seed}")
         return Walk.step(self, state, action)
 
 
@@ -266,20 +270,13 @@ class Trapped(Chance):
             os.rename(self._trap, caught)
             DEEDS[Path(caught).read_text()]()
 
-    def step(self, state, action):
-        if self._trap and not self._search:
+    def step(self, state, action, seed):
+        searches = sys._getframe(1).f_code is Lanes._step.__code__
+        if self._trap and self._search == searches:
             self._fall()
-        return self._move(state, action)
-
-    def sample_step(self, state, action, seed):
-        if self._trap and self._search:
-            self._fall()
-        return self._move(state._replace(cell=(state.cell + seed) % CELLS), action)
-
-    def _move(self, state, action):
         if state.steps + 1 == self._last:
             raises_on_purpose()
-        return super().step(state, action)
+        return super().step(state, action, seed if searches else 0)
 
 
 class Counting(Lanes):

@@ -534,36 +534,53 @@ class RendersManySizes(Walk):
 
 
 class Slips(CopiesItsBoards):
-    """Sound: a step that slips, by a seed; `step` itself never does."""
+    """Sound: a step that slips, by a seed."""
 
-    def sample_step(self, state, action, seed):
-        return self.step(state, int(np.random.default_rng(seed).integers(3)))
+    stochastic = True
+
+    def step(self, state, action, seed):
+        return super().step(state, int(np.random.default_rng(seed).integers(3)))
 
 
-@broken("sample_step", "gives two results", "default_rng(seed)")
+@broken("determinism", "give another episode", "from the seed of the step")
 class SlipsAnyhow(Slips):
-    def sample_step(self, state, action, seed):
-        return super().sample_step(state, action, None)
+    def step(self, state, action, seed):
+        return super().step(state, action, None)
 
 
-@broken("sample_step", "changes the state it was given", "state.cells")
+@broken("state", "changes the state it was given", "state.cells")
 class SlipsInPlace(Slips):
-    def sample_step(self, state, action, seed):
+    def step(self, state, action, seed):
         self.change(state, 0)
         state.cells[:] = np.eye(LENGTH)[seed % 7]
         return copy.deepcopy(state), 0.0, False, False
 
 
-@broken("sample_step", "never made a difference", verdict="note")
+@broken("chance", "never made a difference", verdict="note")
 class NeverSlips(Slips):
-    def sample_step(self, state, action, seed):
-        return self.step(state, action)
+    def step(self, state, action, seed):
+        return CopiesItsBoards.step(self, state, action)
 
 
-@broken("sample_step", "3 values")
+@broken("step", "3 values")
 class SlipsOutOfForm(Slips):
-    def sample_step(self, state, action, seed):
-        return super().sample_step(state, action, seed)[:3]
+    def step(self, state, action, seed):
+        return super().step(state, action, seed)[:3]
+
+
+@broken("interface", "stochastic is True, but step takes 2 arguments", "step(state, action, seed)")
+class SaysThatItSlips(CopiesItsBoards):
+    stochastic = True
+
+
+@broken("interface", "step needs 3 arguments", "stochastic = True")
+class DoesNotSayThatItSlips(Slips):
+    stochastic = False
+
+
+@broken("interface", "stochastic is 'often'", "True or False")
+class SlipsOften(Slips):
+    stochastic = "often"
 
 
 class Saves(Walk):
@@ -743,12 +760,12 @@ class Drift(NamedTuple):
     def reset(self, key):
         return {"at": jax.random.uniform(key, (2,)), "steps": jnp.int32(0)}
 
-    def step(self, state, action):
-        after = {"at": state["at"] + action * 0.1, "steps": state["steps"] + 1}
-        return after, after["at"].sum(), after["at"][0] > 1.5, after["steps"] >= 20
+    stochastic = True
 
-    def sample_step(self, state, action, key):
-        return self.step(state, jax.random.randint(key, (), 0, 3))
+    def step(self, state, action, key):
+        length = action * 0.1 + 0.01 * jax.random.uniform(key)
+        after = {"at": state["at"] + length, "steps": state["steps"] + 1}
+        return after, after["at"].sum(), after["at"][0] > 1.5, after["steps"] >= 20
 
     def observe(self, state):
         return {"at": state["at"], "steps": state["steps"] / 20}
@@ -768,6 +785,29 @@ SOUND = {
     **{kind.__name__: kind for kind in (Strict, CopiesItsBoards, Slips, Dice, CopiesItsGenerator)},
     **{kind.__name__: kind for kind in (Remembers, Lists, ArraysOfJax, Saves)},
 }
+
+
+def chance_in(simulator):
+    return [
+        finding[1:] for finding in check(simulator, steps=50).findings if finding[0] == "chance"
+    ]
+
+
+def test_chance_is_found_and_said_in_words():
+    ((verdict, text),) = chance_in(Slips())
+    assert verdict == "ok"
+    assert "other outcomes with other seeds, the same with the same seed" in text
+    ((verdict, text),) = chance_in(CopiesItsGenerator())
+    assert verdict == "note"
+    assert "the state holds a random generator, state[1], that step draws from" in text
+    assert "stochastic = True" in text
+    assert chance_in(Walk()) == []
+
+
+def test_a_simulator_without_chance_that_is_random_is_told_how_to_say_so():
+    (finding,) = [f for f in check(GlobalChance()).findings if f.verdict == "wrong"]
+    assert finding.subject == "determinism"
+    assert "stochastic = True and draw from the seed that step(state, action, seed)" in finding.text
 
 
 def test_what_was_saved_is_reported():
@@ -793,8 +833,8 @@ def test_what_is_sound_is_called_sound(name):
 
 def test_a_key_with_a_step_that_cannot_be_compiled():
     class Untraceable(Drift):
-        def step(self, state, action):
-            return super().step(state, action if state["at"][0] > 0 else 1)
+        def step(self, state, action, key):
+            return super().step(state, action if state["at"][0] > 0 else 1, key)
 
     (finding,) = check(Untraceable()).findings
     assert finding[:2] == ("interface", "wrong")
@@ -814,10 +854,8 @@ def test_a_key_with_a_step_that_cannot_be_compiled():
 )
 def test_a_step_that_compiles_and_is_wrong(change, words):
     class Broken(Drift):
-        sample_step = None
-
-        def step(self, state, action):
-            return change(*super().step(state, action))
+        def step(self, state, action, key):
+            return change(*super().step(state, action, key))
 
         def observe(self, state):
             return state["at"][:2]

@@ -346,14 +346,14 @@ def test_an_episode_is_the_seeds_alone():
 @pytest.mark.parametrize("name", RESEEDED)
 def test_a_sampled_step_is_a_replaced_generator(name):
     factory = FACTORIES[name]
-    simulator = from_gymnasium(factory, reseed=True)
+    simulator = from_gymnasium(factory, stochastic=True)
 
     @settings(max_examples=12)
     @given(seed=st.integers(0, 2**31), other=st.integers(0, 2**31), action=st.integers(0, 99))
     def check(seed, other, action):
         action %= simulator.num_actions
         root = simulator.reset(seed)
-        sampled = simulator.sample_step(root, action, other)
+        sampled = simulator.step(root, action, other)
         same(simulator, sampled, replay(factory, seed, [action], (0, other)))
         state, *last = simulator.step(root, action)
         same(simulator, (state, *last), replay(factory, seed, [action]))
@@ -361,24 +361,24 @@ def test_a_sampled_step_is_a_replaced_generator(name):
             return
         expected = replay(factory, seed, [action] * 2)
         same(simulator, simulator.step(state, action), expected)
-        sampled = simulator.sample_step(state, action, other)
+        sampled = simulator.step(state, action, other)
         same(simulator, sampled, replay(factory, seed, [action] * 2, (1, other)))
         same(simulator, simulator.step(state, action), expected)
         if not sampled[2]:
             later = replay(factory, seed, [action] * 3, (1, other))
             same(simulator, simulator.step(sampled[0], action), later)
-        again = simulator.sample_step(state, action, other)
+        again = simulator.step(state, action, other)
         same(simulator, again, replay(factory, seed, [action] * 2, (1, other)))
 
     check()
 
 
 def test_sampled_steps_on_ice_slip_to_each_side_a_third_of_the_time():
-    simulator = gym_simulator("FrozenLake-v1", reseed=True)
+    simulator = gym_simulator("FrozenLake-v1")
     state = simulator.reset(0)
     count = 3000
     outcomes = collections.Counter(
-        int(np.argmax(simulator.observe(simulator.sample_step(state, 2, seed)[0])))
+        int(np.argmax(simulator.observe(simulator.step(state, 2, seed)[0])))
         for seed in range(count)
     )
     assert set(outcomes) == {0, 1, 4}  # to the right of the first field, and up and down from it
@@ -387,8 +387,8 @@ def test_sampled_steps_on_ice_slip_to_each_side_a_third_of_the_time():
 
 
 def test_a_replaced_generator_reaches_all_who_hold_it():
-    simulator = from_gymnasium(lambda: Spawning(), reseed=True)
-    first, second = (simulator.sample_step(simulator.reset(seed), 0, 7)[0] for seed in (1, 2))
+    simulator = from_gymnasium(lambda: Spawning(), stochastic=True)
+    first, second = (simulator.step(simulator.reset(seed), 0, 7)[0] for seed in (1, 2))
     moved = [
         simulator.observe(after) - simulator.observe(simulator.reset(seed))
         for after, seed in ((first, 1), (second, 2))
@@ -396,10 +396,55 @@ def test_a_replaced_generator_reaches_all_who_hold_it():
     np.testing.assert_allclose(*moved, rtol=1e-5)
 
 
-@all_environments
-def test_only_those_who_ask_can_sample(name):
-    assert not hasattr(from_gymnasium(FACTORIES[name]), "sample_step")
-    assert hasattr(from_gymnasium(FACTORIES[name], reseed=True), "sample_step")
+CHANCE = {
+    ("FrozenLake-v1", True): {},
+    ("FrozenLake-v1", False): {"is_slippery": False},
+    ("CliffWalking-v1", True): {"is_slippery": True},
+    ("CliffWalking-v1", False): {},
+    ("Blackjack-v1", True): {},
+    ("CartPole-v1", False): {},
+}
+
+
+@pytest.mark.parametrize(("name", "chance"), CHANCE)
+def test_an_environment_is_tried_out_for_chance(name, chance):
+    options = CHANCE[name, chance]
+    assert gym_simulator(name, **options).stochastic is chance
+    for said in (True, False):
+        assert gym_simulator(name, stochastic=said, **options).stochastic is said
+
+
+class Rare(gymnasium.Env):
+    """Draws in every step; one step in twenty matters, and some actions raise."""
+
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, matters=True):
+        self.matters = matters
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        if action == 2:
+            raise ValueError("not possible")
+        drawn = self.np_random.random() < 0.05
+        return int(drawn and self.matters), 0.0, False, False, {}
+
+
+def test_chance_that_shows_rarely_is_found_and_draws_that_do_not_matter_are_not_chance():
+    assert from_gymnasium(Rare).stochastic
+    assert not from_gymnasium(lambda: Rare(matters=False)).stochastic
+
+
+def test_the_generator_of_a_state_without_chance_goes_on_as_before():
+    """`--stochastic false`: a state includes its luck."""
+    simulator = gym_simulator("FrozenLake-v1", stochastic=False)
+    state = simulator.reset(3)
+    seen = {int(np.argmax(simulator.observe(simulator.step(state, 2)[0]))) for _ in range(20)}
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from save_rl.envs import make
+from save_rl.envs.chance import lucky_step
 from save_rl.envs.pool import Pool, Source, _Worker
 from save_rl.envs.worker import Request
 from save_rl.errors import RunError
@@ -96,16 +97,13 @@ class Book:
 
     def step(self, lane: int, node: int, action: int, new: int, seed: int) -> None:
         simulator, state = self.simulators[lane], self.states[lane][node]
-        if hasattr(simulator, "sample_step"):
-            result = simulator.sample_step(state, action, seed)
-        else:
-            result = simulator.step(state, action)
+        result = lucky_step(simulator)(state, action, seed)
         if not result[2]:
             self.states[lane][new] = result[0]
         self.expect(lane, result)
 
-    def advance(self, lane: int, action: int) -> None:
-        result = self.simulators[lane].step(self.states[lane][0], action)
+    def advance(self, lane: int, action: int, seed: int) -> None:
+        result = lucky_step(self.simulators[lane])(self.states[lane][0], action, seed)
         self.states[lane], self.ended[lane] = {0: result[0]}, bool(result[2] or result[3])
         self.expect(lane, result, shown=True)
 
@@ -159,7 +157,7 @@ def play_script(pools: list[Pool], book: Book, rng: random.Random, requests: int
                 elif command == "step":
                     pool.step(group, nodes, actions, number, seeds, discount)
                 else:
-                    pool.advance(group, actions)
+                    pool.advance(group, actions, seeds)
         if command != "reset":
             for pool in pools:
                 for group in groups:
@@ -170,7 +168,7 @@ def play_script(pools: list[Pool], book: Book, rng: random.Random, requests: int
             elif command == "step":
                 book.step(lane, node, action, number, seed)
             else:
-                book.advance(lane, action)
+                book.advance(lane, action, seed)
         for pool in pools[1:]:
             for name, array in all_arrays(pools[0]).items():
                 assert array.tobytes() == all_arrays(pool)[name].tobytes(), (name, pool.workers)
@@ -255,8 +253,9 @@ def test_where_luck_counts_a_real_step_is_never_what_the_search_saw(tmp_path, wo
     with open_pool("written", [1], workers, diary=str(diary), luck=True) as pool:
         begin(pool, np.array([10]))
         try_out(pool, 0, [2], seeds=np.array([77], np.uint64))
-        move(pool, 0, [2])
-        assert diary.read_text().splitlines() == ["sample 10 2 77", "step 10 2"]
+        pool.advance(0, np.array([2]), np.array([78]))
+        pool.receive(0)
+        assert diary.read_text().splitlines() == ["step 10 2 77", "step 10 2 78"]
 
 
 # Rollouts

@@ -63,10 +63,12 @@ class TableSimulator:
 
 
 class Dice(TableSimulator):
-    """The search samples: its steps pay `luck(seed)` and never end, real ones follow the tables."""
+    """Every step pays `luck(seed)`, and none ends an episode."""
 
-    def sample_step(self, place: Place, action: int, seed: int) -> tuple[Place, float, bool, bool]:
-        self.calls.append(("sample_step", *place, action, seed))
+    stochastic = True
+
+    def step(self, place: Place, action: int, seed: int) -> tuple[Place, float, bool, bool]:
+        self.calls.append(("step", *place, action, seed))
         after, _, _, truncated = self._step(place, action)
         return after, luck(seed), False, truncated
 

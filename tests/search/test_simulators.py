@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from save_rl import search
 from save_rl.envs.pool import Source
-from save_rl.search import draw, host
+from save_rl.search import draw, host, rules
 from save_rl.search.rules import PAPER_RULES, TIE_TOLERANCE, Rule
 from save_rl.search.simulators import LaneSearch, Rows
 from save_rl.search.tree_lanes import tree_pool
@@ -431,7 +431,7 @@ def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(moment):
             check(result, lane, outcome)
 
 
-def test_a_search_samples_with_other_numbers_each_time_and_real_steps_do_not():
+def test_a_search_draws_its_own_luck_and_a_real_step_has_the_luck_it_is_given():
     mdp = tables(1, masked=False)
     dice = Dice(mdp, masked=False)
     seeds = np.array([7, 2**32 - 1, 0], np.uint32)
@@ -442,39 +442,39 @@ def test_a_search_samples_with_other_numbers_each_time_and_real_steps_do_not():
         return np.zeros((len(states), 7), np.float32), np.zeros(len(states), np.float32)
 
     result = searcher.run(worthless, rule=Rule.UCT, c=1.0, discount=0.0, seeds=seeds)
-    samples = [call for call in dice.calls if call[0] == "sample_step"]
-    assert searcher.simulations.tolist() == [BUDGET] * 3  # no sample ends an episode
+    samples = [call for call in dice.calls if call[0] == "step"]
+    assert searcher.simulations.tolist() == [BUDGET] * 3  # no step ends an episode
     assert len(samples) == 3 * BUDGET
-    assert dice.count("step") == 0
     numbers = [call[-1] for call in samples]
-    assert len(set(numbers)) == len(numbers)
-    # Nothing after the first step counts here: what the root has are the samples of its steps.
-    rewards = {luck(number) for number in numbers}
-    explored = result.q_values[result.explored]
-    assert len(explored) > 3
-    assert all(np.isclose(q, list(rewards)).any() for q in explored)
+    assert all(0 <= number < 2**31 for number in numbers)
+    # Nothing after the first step counts here: an action's value is the mean of what its steps
+    # paid. With few visits, every one of them draws another outcome.
+    for lane, seed in enumerate(seeds.tolist()):
+        drawn = [luck(rules.luck(seed, number)) for number in range(BUDGET)]
+        for action in np.flatnonzero(result.explored[lane]):
+            expected = np.mean(drawn[: result.visits[lane, action]])
+            assert np.isclose(result.q_values[lane, action], expected, atol=1e-6)
 
-    for group, actions in enumerate(([3, 4], [0])):
-        pool.advance(group, np.array(actions))
+    dice.calls.clear()
+    for group, (actions, seeds) in enumerate((([3, 4], [11, 12]), ([0], [13]))):
+        pool.advance(group, np.array(actions), np.array(seeds))
         pool.receive(group)
-    assert dice.count("step") == 3
-    expected = mdp.reward[[2, 2, 6], [3, 4, 0]]
-    np.testing.assert_array_equal(pool.arrays.reward, expected)
-    np.testing.assert_array_equal(pool.arrays.terminated, mdp.terminal[[2, 2, 6], [3, 4, 0]])
+    assert [call[-1] for call in dice.calls] == [11, 12, 13]
+    np.testing.assert_allclose(pool.arrays.reward, [luck(11), luck(12), luck(13)])
 
 
 class Coin:
-    """The search tosses a coin; to guess it pays 1 and ends the episode."""
+    """The first step tosses a coin; to guess it pays 1 and ends the episode."""
 
     num_actions = 2
+    stochastic = True
 
     def reset(self, seed):
         return None
 
-    def step(self, state, action):
-        return state, float(action == state), True, False
-
-    def sample_step(self, state, action, seed):
+    def step(self, state, action, seed):
+        if state is not None:
+            return state, float(action == state), True, False
         return int(np.random.default_rng(seed).integers(2)), 0.0, False, False
 
     def observe(self, state):

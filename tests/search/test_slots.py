@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from save_rl.envs.pool import Source
 from save_rl.search import host
+from save_rl.search import slots as slots_of
 from save_rl.search.rules import TIE_TOLERANCE, Rule, Space
 from save_rl.search.simulators import LaneSearch, Rows
 from save_rl.search.tree_lanes import slots_for, tree_pool
@@ -169,7 +170,7 @@ def test_rows_say_which_list_belongs_to_a_lane(seed, order):
     at = {"rows": rows, "lanes": lanes, "seeds": seeds, "rule": Rule.SAVE}
     priors, *slots = chosen(prior[roots[order]], 0, budget + 1)
     root = slots[0][rows]
-    trees.begin(priors, slots=host.Slots(*slots), **at, **CONSTANTS)
+    trees.begin(priors, slots=slots_of.Slots(*slots), **at, **CONSTANTS)
     for k in range(budget):
         nodes, actions = trees.select()
         assert actions[2] == -1
@@ -178,7 +179,7 @@ def test_rows_say_which_list_belongs_to_a_lane(seed, order):
         seen = states[order, k + 1]
         priors, *slots = chosen(prior[seen], 0, budget + 1)
         trees.expand(
-            mdp.reward[step], mdp.terminal[step], priors, value[seen], rows, host.Slots(*slots)
+            mdp.reward[step], mdp.terminal[step], priors, value[seen], rows, slots_of.Slots(*slots)
         )
     q_values, visits = np.full((4, 7), -np.inf, np.float32), np.zeros((4, 7), np.int32)
     trees.result(q_values, visits)
@@ -316,7 +317,7 @@ def chosen(prior, start, slots):
     shape = (len(prior), slots)
     values, actions = np.full(shape, np.nan, np.float32), np.full(shape, -7, np.int32)
     valid, more = np.full(len(prior), -7, np.int32), np.full(len(prior), -7, np.int32)
-    host.best_actions(prior, start, values, actions, valid, more)
+    slots_of.best_actions(prior, start, values, actions, valid, more)
     return values, actions, valid, more
 
 

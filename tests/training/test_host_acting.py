@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from save_rl.agents import ACTS, get_agent
-from save_rl.search.host import mix_noise_all
+from save_rl.search.noise import mix_noise_all
 from save_rl.training.device.acting import choose_action
 from save_rl.training.host.acting import act_all
 from save_rl.types import SearchResult

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from save_rl.errors import InputError, MissingExtra, unknown_name
+from save_rl.envs.chance import OPTION, claim_problem, lucky_step, with_chance
+from save_rl.errors import InputError, MissingExtra, require, unknown_name
 from save_rl.types import Simulator
 
 
@@ -185,7 +186,8 @@ def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     """Build an environment for every seed.
 
     A factory that takes `seed` is called once per seed; from any other factory all seeds share one
-    environment.
+    environment. The option `stochastic` says whether `step` takes a seed, for chance, unless it is
+    an option of the factory's own; see `envs.chance`.
     """
     if imports(env):
         _look_here_too()
@@ -214,13 +216,20 @@ def _make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]
     if "seed" in options:
         raise InputError(SEED_IS_NO_OPTION)
     parameters = _parameters(factory)
+    said = options.pop(OPTION, None) if OPTION not in parameters else None
+    require(said in (None, True, False), "--stochastic", said, "true or false")
     anything = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for name in options:
         if name not in parameters and not anything:
             raise unknown_name("option", name, set(parameters) - {"seed"}, "--env-options")
     if "seed" in parameters:
-        return [factory(seed=seed, **options) for seed in seeds]
-    return [factory(**options)] * len(seeds)
+        made = [factory(seed=seed, **options) for seed in seeds]
+    else:
+        made = [factory(**options)] * len(seeds)
+    if said is None:
+        return made
+    by_id = {id(one): with_chance(one, bool(said)) for one in made}
+    return [by_id[id(one)] for one in made]
 
 
 def _parameters(factory: Any) -> Any:
@@ -268,6 +277,8 @@ def runs_on_host(env: Simulator, name: str) -> bool:
         if method != "num_actions" and not callable(getattr(env, method)):
             raise InputError(f"ENV: '{method}' of '{name}' is not a method.")
     number_of_actions(env)
+    if problem := claim_problem(env):
+        raise InputError(f"ENV: '{name}': {problem}")
     if name in ENVIRONMENTS:
         return ENVIRONMENTS[name].simulator is None
     if name.startswith(ATARI):
@@ -330,7 +341,8 @@ def _jax_problem(env: Any, name: str) -> BaseException | None:
     try:
         state = jax.eval_shape(env.reset, key)
         action = jax.ShapeDtypeStruct((), jnp.int32)
-        after, reward, terminated, truncated = jax.eval_shape(env.step, state, action)
+        result = jax.eval_shape(lucky_step(env), state, action, key)
+        after, reward, terminated, truncated = result
         observation = jax.eval_shape(env.observe, state)
         has_mask = hasattr(env, "action_mask")
         mask = jax.eval_shape(env.action_mask, state) if has_mask else None

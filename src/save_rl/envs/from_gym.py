@@ -36,6 +36,8 @@ _TABLES = ("P", "desc", "initial_state_distrib")
 _NUMBERS = (spaces.Box, spaces.MultiBinary)
 _ONE_HOT = (spaces.Discrete, spaces.MultiDiscrete)
 _NESTED = (spaces.Dict, spaces.Tuple)
+# Random steps to find out whether an environment has chance.
+_TRIED_EPISODES, _TRIED_STEPS, _TRIED_SEEDS = 3, 30, 8
 _SPACE_NAMES = ("observation_space", "action_space")
 # Types of values that can't change; `deepcopy` copies none of them.
 _UNCHANGING = {
@@ -60,11 +62,11 @@ class GymState(NamedTuple):
 class GymSimulator:
     """A Gymnasium environment as a simulator; made by `from_gymnasium`.
 
-    It has `render(state)` if the environment renders arrays (`render_mode="rgb_array"`), and
-    `sample_step(state, action, seed)` with `reseed`.
+    It has `render(state)` if the environment renders arrays (`render_mode="rgb_array"`). If it is
+    `stochastic`, `step` takes a seed.
     """
 
-    def __init__(self, env: gymnasium.Env, reseed: bool, flatten: bool = True):
+    def __init__(self, env: gymnasium.Env, stochastic: bool | None, flatten: bool = True):
         actions = getattr(env, "action_space", None)
         if not isinstance(actions, spaces.Discrete):
             raise InputError(
@@ -79,16 +81,11 @@ class GymSimulator:
         self._keeper = _Shared(bare, *pair) if pair else _Copied(bare)
         if env.render_mode == "rgb_array":
             self.render = self._render
-        if reseed:
-            self.sample_step = self._sample_step
+        self.stochastic = self._is_stochastic() if stochastic is None else stochastic
 
     def reset(self, seed: int) -> GymState:
         core, observation = self._keeper.reset(int(seed))
         return GymState(core, 0, self._flatten(observation))
-
-    def step(self, state: GymState, action: int) -> tuple[GymState, float, bool, bool]:
-        """Step with the environment's own next random numbers."""
-        return self._step(state, action, None)
 
     def observe(self, state: GymState) -> Any:
         """Return `[size]` float32, ordered as by `spaces.flatten`; bytes scaled to 0-1.
@@ -104,26 +101,52 @@ class GymSimulator:
         }
         return seen[""] if list(seen) == [""] else seen
 
-    def _sample_step(
-        self, state: GymState, action: int, seed: int
+    def step(
+        self, state: GymState, action: int, seed: int | None = None
     ) -> tuple[GymState, float, bool, bool]:
         """Step with a new random generator from `seed`, which the new state keeps.
 
-        It replaces `np_random`; other random sources of the environment stay as they are.
+        It replaces `np_random`; other random sources of the environment stay as they are. Without
+        a seed, step with the environment's own next random numbers.
         """
-        return self._step(state, action, int(seed))
-
-    def _render(self, state: GymState) -> np.ndarray:
-        return np.asarray(self._keeper.render(state.core))
-
-    def _step(
-        self, state: GymState, action: int, seed: int | None
-    ) -> tuple[GymState, float, bool, bool]:
         core, result = self._keeper.step(state.core, self._first_action + int(action), seed)
         observation, reward, terminated, truncated, _ = result
         elapsed = state.elapsed + 1
         after = GymState(core, elapsed, self._flatten(observation))
         return after, float(reward), bool(terminated), bool(truncated or elapsed >= self._limit)
+
+    def _render(self, state: GymState) -> np.ndarray:
+        return np.asarray(self._keeper.render(state.core))
+
+    def _is_stochastic(self) -> bool:
+        """Play a few random steps; return true if one of them depends on the generator."""
+        rng = np.random.default_rng(0)
+        for seed in range(_TRIED_EPISODES):
+            state = self.reset(seed)
+            for _ in range(_TRIED_STEPS):
+                action = int(rng.integers(self.num_actions))
+                try:
+                    after, *result = self.step(state, action)
+                    if self._drew(state, after) and self._differs(state, action, after, result):
+                        return True
+                except Exception:  # not possible here; `check` is for faults
+                    continue
+                state = after
+                if result[1] or result[2]:
+                    break
+        return False
+
+    def _drew(self, state: GymState, after: GymState) -> bool:
+        """Test whether a step used the generator: most environments with chance do so always."""
+        before, now = (self._keeper.random_state(x.core) for x in (state, after))
+        return before != now
+
+    def _differs(self, state: GymState, action: int, after: GymState, result: list[Any]) -> bool:
+        for seed in range(_TRIED_SEEDS):
+            other, *other_result = self.step(state, action, seed)
+            if other_result != result or np.any(other.observation != after.observation):
+                return True
+        return False
 
     def _flatten(self, observation: Any) -> np.ndarray:
         flat = np.zeros(self._size, np.float32)
@@ -249,6 +272,9 @@ class _Shared:
         self._restore(core)
         return self._env.render()
 
+    def random_state(self, core: Any) -> Any:
+        return core[1]
+
     def _save(self) -> tuple[Any, Any]:
         generator = self._env._np_random
         known = isinstance(generator, np.random.Generator)
@@ -325,6 +351,10 @@ class _Copied:
 
     def render(self, core: gymnasium.Env) -> Any:
         return self._copy(core).render()
+
+    def random_state(self, core: gymnasium.Env) -> Any:
+        generator = getattr(core.unwrapped, "_np_random", None)
+        return generator.bit_generator.state if isinstance(generator, np.random.Generator) else None
 
     def _copy(self, env: gymnasium.Env, seed: int | None = None) -> gymnasium.Env:
         memo = self._constants.copy()
@@ -416,7 +446,7 @@ def _first_line(error: Exception) -> str:
 
 
 def from_gymnasium(
-    factory: Callable[[], gymnasium.Env], *, reseed: bool = False, flatten: bool = True
+    factory: Callable[[], gymnasium.Env], *, stochastic: bool | None = None, flatten: bool = True
 ) -> GymSimulator:
     """Turn the environment that `factory` makes into a simulator.
 
@@ -425,9 +455,10 @@ def from_gymnasium(
     (images), nested ones too, are divided by 255. Without `flatten`, images keep their shape and
     dictionaries stay dictionaries, for networks that fit them; see `GymSimulator.observe`.
 
-    By default a state includes its random generator: the same step from it has the same outcome, in
-    a search and in the episode. With `reseed` the simulator also has
-    `sample_step(state, action, seed)`, which samples another outcome.
+    stochastic: `step` takes a seed, from which it makes a new generator. False: a state includes
+    its random generator, and the same step from it has the same outcome, in a search and in the
+    episode. By default a few random steps decide: true if one of them has another outcome with
+    another generator (`np_random`). Other random sources, and rare chance, are not noticed.
 
     Gymnasium's passive checker is removed. A simulator is not thread-safe.
     """
@@ -436,11 +467,11 @@ def from_gymnasium(
         raise InputError(
             f"ENV: the factory returned a {type(env).__name__}; it must return a gymnasium.Env."
         )
-    return GymSimulator(env, reseed, flatten)
+    return GymSimulator(env, stochastic, flatten)
 
 
 def gym_simulator(
-    id: str, *, reseed: bool = False, flatten: bool = True, **options: Any
+    id: str, *, stochastic: bool | None = None, flatten: bool = True, **options: Any
 ) -> GymSimulator:
     """Turn `gymnasium.make(id, **options)` into a simulator; see `from_gymnasium`."""
     try:
@@ -457,4 +488,4 @@ def gym_simulator(
         raise InputError(
             f"ENV: '{id}' can't be made{options_given} ({_first_line(error)})."
         ) from error
-    return from_gymnasium(lambda: env, reseed=reseed, flatten=flatten)
+    return from_gymnasium(lambda: env, stochastic=stochastic, flatten=flatten)

@@ -30,7 +30,7 @@ class State:
 class FromJax:
     """A JAX environment with the methods of a Python simulator; one compiled call per step.
 
-    `action_mask`, `render`, `sample_step` and other optional members are there if the environment
+    `action_mask`, `render` and other optional members are there if the environment
     has them. If it is `stochastic`, a seed as the third argument of `step` draws the outcome;
     without one the state's own key does.
     """
@@ -55,15 +55,6 @@ class FromJax:
             self.action_mask = lambda state: state.mask
         if getattr(env, "render", None):
             self.render = lambda state: env.render(jax.device_get(state.inner))
-        if getattr(env, "sample_step", None):
-            sample = jax.jit(
-                lambda state, action, seed: self._after(
-                    env.sample_step(state, action, jax.random.PRNGKey(seed))
-                )
-            )
-            self.sample_step = lambda state, action, seed: self._taken(
-                sample(state.inner, np.int32(action), _seed(seed))
-            )
 
     def reset(self, seed: int) -> State:
         """Start an episode."""

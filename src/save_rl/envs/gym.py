@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from save_rl.envs.chance import MOST_LUCK, is_stochastic, lucky_step
 from save_rl.envs.from_gym import from_gymnasium as from_gymnasium
 from save_rl.envs.tightrope import tightrope_simulator
 from save_rl.types import Simulator
@@ -56,7 +57,9 @@ class SimulatorEnv(gymnasium.Env[np.ndarray, np.int64]):
         return self._observation(), {}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self._state, reward, terminated, truncated = self.simulator.step(self._state, int(action))
+        luck = int(self.np_random.integers(MOST_LUCK)) if is_stochastic(self.simulator) else None
+        step = lucky_step(self.simulator)
+        self._state, reward, terminated, truncated = step(self._state, int(action), luck)
         return self._observation(), float(reward), bool(terminated), bool(truncated), {}
 
     def render(self) -> np.ndarray | None:  # pyright: ignore[reportIncompatibleMethodOverride]

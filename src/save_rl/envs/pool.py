@@ -395,10 +395,16 @@ class Pool:
             self.arrays.seed[low:high] = seeds
         self.send(Request(STEP, group, new, discount, rollout=int(discount >= 0)))
 
-    def advance(self, group: int, actions: np.ndarray) -> None:
-        """Send real steps `[lanes of the group]`; -1 leaves a lane where it is."""
+    def advance(self, group: int, actions: np.ndarray, luck: np.ndarray | None = None) -> None:
+        """Send real steps `[lanes of the group]`; -1 leaves a lane where it is.
+
+        luck: their seeds, which simulators with chance need.
+        """
         low, high = self.groups[group]
         self.arrays.action[low:high] = actions
+        if self.layout.stochastic:
+            assert luck is not None, "a step with chance needs a seed"
+            self.arrays.seed[low:high] = luck
         self.send(Request(ADVANCE, group))
 
     @property

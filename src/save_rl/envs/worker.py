@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from save_rl.envs.chance import MOST_LUCK, is_stochastic
 from save_rl.errors import InputError, require
 from save_rl.processes import die_with
 from save_rl.types import Simulator, State
@@ -71,9 +72,9 @@ Field = tuple[str, str, tuple[int, ...]]
 class Layout(NamedTuple):
     """The layout of a simulator's data: names, types and shapes of its observations, and masks.
 
-    `masked`: there is an `action_mask`. `stochastic`: there is a `sample_step`, which the search
-    uses instead of `step`, so that it does not know the random outcomes of the episode. `saved`:
-    with a `save_state`, its number of bytes, plus one that is 1 where there is a state; else 0.
+    `masked`: there is an `action_mask`. `stochastic`: `step` takes a seed, see `envs.chance`.
+    `saved`: with a `save_state`, its number of bytes, plus one that is 1 where there is a state;
+    else 0.
     """
 
     num_actions: int
@@ -96,7 +97,7 @@ class Layout(NamedTuple):
             actions,
             tuple((name, _plain(x).str, x.shape) for name, x in seen.items()),
             hasattr(simulator, "action_mask"),
-            hasattr(simulator, "sample_step"),
+            is_stochastic(simulator),
             1 + len(_bytes(save(state))) if save else 0,
         )
         try:
@@ -185,7 +186,8 @@ def _plain(x: np.ndarray) -> np.dtype:
 class Arrays:
     """Requests and replies of all lanes, in one block of memory.
 
-    node, action, seed: a request for a step from a node; action -1 requests nothing. wanted: the
+    node, action, seed: a request for a step from a node, the seed for chance; action -1 requests
+    nothing. wanted: the
     level of a new episode, see `exactly`. reward, terminated, truncated, value, observation, mask:
     the reply. level, kind, solved: the kind of episode and whether its task is solved, for
     simulators that report it. saved: states as bytes, to save or to load. `arrays["name"]` is one
@@ -309,8 +311,7 @@ class Lanes:
         """Make a step for the search."""
         simulator, states = self._simulators[lane], self._states[lane]
         if self._layout.stochastic:
-            seed = int(self._arrays.seed[lane])
-            result = simulator.sample_step(states[node], action, seed)
+            result = simulator.step(states[node], action, int(self._arrays.seed[lane]))
         else:
             result = simulator.step(states[node], action)
             if node == 0:
@@ -320,7 +321,7 @@ class Lanes:
         if not terminated:
             self._show(lane, state)
             if request.rollout:
-                rng = np.random.default_rng((int(self._arrays.seed[lane]), 1))  # not sample_step's
+                rng = np.random.default_rng((int(self._arrays.seed[lane]), 1))  # not the step's
                 value = rollout(simulator, state, truncated, request.discount, rng)
                 if not abs(value) <= _FLOAT32.max:
                     raise ValueError("step returned a reward that is not finite in a rollout.")
@@ -328,10 +329,14 @@ class Lanes:
         return reward, terminated, truncated
 
     def _advance(self, lane: int, node: int, action: int, request: Request) -> Any:
-        """Make a real step; reuse the result if the search has made the same step."""
+        """Make a real step; reuse the result if the search has made the same step.
+
+        With chance it has its own seed, which no search knows.
+        """
         result = self._tried[lane].get(action)
         if result is None:
-            result = self._simulators[lane].step(self._states[lane][0], action)
+            luck = (int(self._arrays.seed[lane]),) if self._layout.stochastic else ()
+            result = self._simulators[lane].step(self._states[lane][0], action, *luck)
         state, reward, terminated, truncated = result
         self._states[lane], self._tried[lane] = {0: state}, {}
         if self._says_solved:
@@ -380,6 +385,7 @@ def rollout(
 ) -> float:
     """Return the discounted return of random actions from a state to the end of its episode."""
     total, weight, mask = 0.0, 1.0, getattr(simulator, "action_mask", None)
+    stochastic = is_stochastic(simulator)
     for _ in range(ROLLOUT_LIMIT):
         if over:
             break
@@ -387,7 +393,8 @@ def rollout(
             action = int(rng.integers(simulator.num_actions))
         else:
             action = int(rng.choice(np.flatnonzero(mask(state))))
-        state, reward, terminated, truncated = simulator.step(state, action)
+        luck = (int(rng.integers(MOST_LUCK)),) if stochastic else ()
+        state, reward, terminated, truncated = simulator.step(state, action, *luck)
         total += weight * reward
         weight *= discount
         over = terminated or truncated

@@ -49,7 +49,7 @@ def search_list(
     """
     import numpy as np
 
-    from save_rl.search.host import mix_noise_all
+    from save_rl.search.noise import mix_noise_all
     from save_rl.search.simulators import LaneSearch
     from save_rl.search.tree_lanes import tree_pool
 

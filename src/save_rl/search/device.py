@@ -7,6 +7,9 @@ nodes that mctx expands below a terminal node never affect the values above it.
 
 Gumbel AlphaZero is `mctx.gumbel_muzero_policy` over the same nodes; `prior_logits` are then the
 logits of a policy.
+With chance, mctx is given `A W` actions: number `a W + w` is outcome `w` of action `a`, and `W` is
+the most outcomes that the budget allows. The statistics of an action are the sums over its
+outcomes. Without chance, `W` is 1 and this changes nothing.
 """
 
 from typing import Any, NamedTuple
@@ -15,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import mctx as mctx_library
 
+from save_rl.envs.chance import is_stochastic
 from save_rl.search import rules
 from save_rl.search.rules import TIE_TOLERANCE, Rule
 from save_rl.types import Array, Evaluator, SearchResult, Simulator
@@ -27,6 +31,14 @@ class Node(NamedTuple):
 
     state: Any
     over: Array  # [] bool, the episode ended at or above this node
+    seed: Any = None  # [] uint32, with chance: from which outcomes are drawn
+
+
+class Extra(NamedTuple):
+    """What a tree with chance carries along, per lane: the lane's seed, and `W` as a shape."""
+
+    seeds: Array  # [] uint32
+    outcomes: Array  # [W]
 
 
 def root_noise(key: Array, policy: Array, fraction: float = 0.25) -> Array:
@@ -47,30 +59,58 @@ def root_noise(key: Array, policy: Array, fraction: float = 0.25) -> Array:
     return jnp.where(valid, (1 - fraction) * policy + fraction * noise, -jnp.inf)
 
 
+def outcomes_of(tree: Any) -> int:
+    """Return `W` of a batch of trees, or of one: outcomes per action; 1 without chance."""
+    extra = tree.extra_data
+    return extra.outcomes.shape[-1] if isinstance(extra, Extra) else 1
+
+
 def _node_values(tree: Any, node: Array, rule: Rule) -> tuple[Array, Array, Array]:
     """Return prior, Q_k and visits of all actions of a node of an unbatched tree, each `[A]`."""
     prior = tree.children_prior_logits[node]
     visits = tree.children_visits[node]
     mean = tree.children_rewards[node] + tree.children_discounts[node] * tree.children_values[node]
-    return prior, rules.action_value(rule, prior, visits * mean, visits), visits
+    total = visits * mean
+    stochastic = isinstance(tree.extra_data, Extra)
+    if stochastic:
+        width = outcomes_of(tree)
+        prior = prior[::width]
+        visits, total = (x.reshape(-1, width).sum(-1) for x in (visits, total))
+    before = rules.prior_visits(stochastic)
+    return prior, rules.action_value(rule, prior, total, visits, before), visits
 
 
 def _select(tree: Any, node: Array, rule: Rule, c: float) -> Array:
     """Return `argmax_a Q_k + U_k` at a node of an unbatched tree, breaking ties at random."""
     prior, value, visits = _node_values(tree, node, rule)
+    stochastic = isinstance(tree.extra_data, Extra)
+    before = rules.prior_visits(stochastic)
     valid = prior > -jnp.inf
-    counts = jnp.sum(jnp.where(valid, rules.pseudo_visits(rule, visits), 0)).astype(prior.dtype)
+    numbers = jnp.where(valid, rules.pseudo_visits(rule, visits, before), 0)
+    counts = jnp.sum(numbers).astype(prior.dtype)
     spread = jnp.sqrt(counts if rule == Rule.PUCT else jnp.log(counts))
-    score = value + rules.exploration(rule, prior, visits, spread, c)
+    score = value + rules.exploration(rule, prior, visits, spread, c, before)
     score = jnp.where(valid, score, -jnp.inf)
     tied = score >= jnp.max(score) - TIE_TOLERANCE
     priority = rules.tie_priority(
-        tree.extra_data,
+        tree.extra_data.seeds if stochastic else tree.extra_data,
         (tree.node_visits[mctx.Tree.ROOT_INDEX] - 1).astype(jnp.uint32),
         node.astype(jnp.uint32),
         jnp.arange(prior.shape[0], dtype=jnp.uint32),
     )
-    return jnp.argmax(jnp.where(tied, priority + 1, 0))
+    action = jnp.argmax(jnp.where(tied, priority + 1, 0))
+    return _choose_outcome(tree, node, action) if stochastic else action
+
+
+def _choose_outcome(tree: Any, node: Array, action: Array) -> Array:
+    """Return `a W + w` for an action `a`: the next new outcome `w` if its visits allow another,
+    else the least visited one, the oldest of several."""
+    width = outcomes_of(tree)
+    visits = tree.children_visits[node].reshape(-1, width)[action]
+    outcomes = jnp.sum(visits > 0)
+    new = (outcomes == 0) | rules.widens(outcomes, jnp.sum(visits))
+    least = jnp.argmin(jnp.where(visits > 0, visits, jnp.iinfo(visits.dtype).max))
+    return action * width + jnp.where(new, outcomes, least)
 
 
 def search(
@@ -92,7 +132,7 @@ def search(
     Args:
         states: environment states with a leading axis `B`.
         evaluate: returns prior and value of new nodes, see `Evaluator`.
-        seeds: `[B]` uint32, for tie-breaking.
+        seeds: `[B]` uint32, for tie-breaking and, with chance, for the luck of the steps.
         key: JAX key, for root noise and for `evaluate`.
         noise: weight of the Dirichlet noise in the root priors (PUCT in training: 0.25); the scale
             of Gumbel noise (1 in training).
@@ -107,26 +147,43 @@ def search(
         visits = jnp.zeros(prior.shape, jnp.int32)
         return SearchResult(q_values, visits, visits > 0)
 
+    stochastic = is_stochastic(env)
+    # Gumbel AlphaZero keeps the first outcome of an action.
+    width = rules.most_outcomes(budget) if stochastic and rule != Rule.GUMBEL else 1
+    seeds = jnp.asarray(seeds, jnp.uint32)
+
+    def take(node, action):
+        """Step with the luck of an outcome; return the seed of the new node too."""
+        if not stochastic:
+            return jax.vmap(env.step)(node.state, action), None
+        luck = rules.luck(node.seed, (action % width).astype(jnp.uint32))
+        keys = jax.vmap(jax.random.PRNGKey)(luck)
+        action = action // width
+        seed = rules.luck(luck, action.astype(jnp.uint32), rules.NODE)
+        return jax.vmap(env.step)(node.state, action, keys), seed
+
     def recurrent_fn(params, rng_key, action, node):
         del params
-        state, reward, terminated, truncated = jax.vmap(env.step)(node.state, action)
+        (state, reward, terminated, truncated), seed = take(node, action)
         del truncated  # time limits end real episodes only; the search continues past them
         new_prior, new_value = evaluate(state, rng_key)
+        if stochastic:
+            new_prior = jnp.repeat(new_prior, width, -1)
         return mctx.RecurrentFnOutput(
             reward=jnp.where(node.over, 0.0, reward).astype(new_value.dtype),
             discount=jnp.where(terminated, 0.0, discount).astype(new_value.dtype),
             prior_logits=new_prior,
             value=jnp.where(node.over | terminated, 0.0, new_value),
-        ), Node(state, node.over | terminated)
+        ), Node(state, node.over | terminated, seed)
 
     def action_selection(rng_key, tree, node, depth=None):
         del rng_key, depth
         return _select(tree, node, rule, c)
 
     root = mctx.RootFnOutput(
-        prior_logits=prior,
+        prior_logits=jnp.repeat(prior, width, -1) if stochastic else prior,
         value=value,
-        embedding=Node(states, jnp.zeros(value.shape, jnp.bool_)),
+        embedding=Node(states, jnp.zeros(value.shape, jnp.bool_), seeds if stochastic else None),
     )
     if rule == Rule.GUMBEL:
         return _gumbel(root, recurrent_fn, budget, noise, key, return_tree)
@@ -138,7 +195,7 @@ def search(
         root_action_selection_fn=action_selection,
         interior_action_selection_fn=action_selection,
         num_simulations=budget,
-        extra_data=jnp.asarray(seeds, jnp.uint32),
+        extra_data=Extra(seeds, jnp.zeros((len(seeds), width))) if stochastic else seeds,
     )
     _, q_values, visits = jax.vmap(_node_values, (0, None, None))(tree, 0, rule)
     q_values = jnp.where(prior > -jnp.inf, q_values, -jnp.inf)

@@ -26,7 +26,11 @@ from save_rl.types import Array, SearchResult
 
 
 class Node(NamedTuple):
-    """A node of either back end, with the statistics of the action that leads to it."""
+    """A node of either back end, with the statistics of the action that leads to it.
+
+    With chance, an action leads to several nodes, its outcomes: they share its value, but each has
+    its own visits and reward.
+    """
 
     number: int  # simulation k creates node k + 1
     parent: int  # -1 for the root, which has no action, value or prior
@@ -114,15 +118,22 @@ def _root(visits: Any) -> Node:
 
 def _read_host(tree: Any, lane: int, rule: Rule) -> tuple[list[Node], np.ndarray]:
     """Return a lane's nodes, parents first, and the root's prior `[A]`, -inf unless untried."""
-    nodes = [_root(tree.chosen[lane, 0])]
+    nodes, stochastic = [_root(tree.chosen[lane, 0])], tree.head.shape[1] > 0
     for parent in nodes:  # the loop appends to it
         child = int(tree.first_child[lane, parent.number])
         while child != 0:
             at = (lane, child)
             prior, visits = float(tree.edge_prior[at]), int(tree.visits[at])
-            value = rules.action_value(rule, prior, float(tree.total_return[at]), visits)
-            numbers = (visits, value, float(tree.reward[at]), prior, bool(tree.terminal[at]))
-            nodes.append(Node(child, parent.number, int(tree.action[at]), *numbers))
+            total, before = float(tree.total_return[at]), rules.prior_visits(stochastic)
+            value = rules.action_value(rule, prior, total, visits, before)
+            outcome = child
+            while outcome != 0:
+                here = (lane, outcome)
+                drawn = int(tree.drawn[here]) if stochastic else visits
+                numbers = (drawn, value, float(tree.reward[here]), prior)
+                ends = bool(tree.terminal[here])
+                nodes.append(Node(outcome, parent.number, int(tree.action[at]), *numbers, ends))
+                outcome = int(tree.next_outcome[here]) if stochastic else 0
             child = int(tree.sibling[at])
     return nodes, np.array(tree.prior[lane, 0])
 
@@ -141,18 +152,29 @@ def _read_mctx(tree: Any, lane: int, rule: Rule) -> tuple[list[Node], np.ndarray
             tree.embeddings.over,
         )
     )
+    seeds = tree.extra_data  # with chance, `search.device.Extra`
+    stochastic = hasattr(seeds, "outcomes")
+    width = seeds.outcomes.shape[-1] if stochastic else 1
+    before = rules.prior_visits(stochastic)
     nodes = [_root(counts[0].sum())]
     for parent in nodes:  # the loop appends to it
         if parent.terminal:
             continue
-        for action in np.flatnonzero(children[parent.number] >= 0):
-            at = (parent.number, action)
+        totals = counts[parent.number] * (
+            rewards[parent.number] + discounts[parent.number] * values[parent.number]
+        )
+        of_action = (
+            totals.reshape(-1, width).sum(1),
+            counts[parent.number].reshape(-1, width).sum(1),
+        )
+        for number in np.flatnonzero(children[parent.number] >= 0):
+            at, action = (parent.number, number), int(number) // width
             child, prior, visits = int(children[at]), float(priors[at]), int(counts[at])
-            total = visits * (rewards[at] + discounts[at] * values[at])
-            value = rules.action_value(rule, prior, float(total), visits)
+            total, tried = (x[action] for x in of_action)
+            value = rules.action_value(rule, prior, float(total), int(tried), before)
             numbers = (visits, value, float(rewards[at]), prior, bool(over[child]))
-            nodes.append(Node(child, parent.number, int(action), *numbers))
-    return nodes, np.where(children[0] >= 0, -np.inf, priors[0])
+            nodes.append(Node(child, parent.number, action, *numbers))
+    return nodes, np.where(children[0] >= 0, -np.inf, priors[0])[::width]
 
 
 def _names(action_names: Sequence[str] | None, num_actions: int) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from save_rl.envs.chance import lucky_step
 from save_rl.envs.worker import ROLLOUT_LIMIT
 from save_rl.types import Array, Simulator
 
@@ -42,7 +43,8 @@ def rollouts(env: Simulator, states: Any, discount: float, key: Array) -> Array:
         states, total, weight, over, t = carry
         keys = jax.random.split(jax.random.fold_in(key, t), lanes)
         actions = jax.vmap(random_action, (0, 0, None))(keys, masks(env, states), env.num_actions)
-        states, reward, terminated, truncated = jax.vmap(env.step)(states, actions)
+        luck = jax.vmap(jax.random.fold_in, (0, None))(keys, 1)
+        states, reward, terminated, truncated = jax.vmap(lucky_step(env))(states, actions, luck)
         total = total + jnp.where(over, 0.0, weight * reward)
         return states, total, weight * discount, over | terminated | truncated, t + 1
 

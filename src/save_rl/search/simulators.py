@@ -14,8 +14,8 @@ import numpy as np
 
 from save_rl.envs.pool import Pool
 from save_rl.envs.worker import Arrays, Request
-from save_rl.search import host
 from save_rl.search.rules import Rule, Space
+from save_rl.search.slots import best_actions
 from save_rl.search.tree_lanes import RESULT, SIMULATE
 
 # Maps observations `[n, ...]` and masks `[n, A]` (`[n, 0]` without action masks) to
@@ -32,7 +32,7 @@ class Question(NamedTuple):
     first: int  # the search's first lane
     lanes: np.ndarray  # [n] to evaluate, numbered as in the pool
     node: int  # 0 for roots; then the parents are in `Arrays.node`
-    start: int  # see `host.best_actions`
+    start: int  # see `slots.best_actions`
 
 
 class Answer(Protocol):
@@ -70,7 +70,7 @@ class Rows(NamedTuple):
         shape = (count, arrays["prior"].shape[1])
         values, actions = np.empty(shape, np.float32), np.empty(shape, np.int32)
         valid, more = np.empty(count, np.int32), np.empty(count, np.int32)
-        host.best_actions(prior[:count], self.start, values, actions, valid, more)
+        best_actions(prior[:count], self.start, values, actions, valid, more)
         arrays["prior"][lanes], arrays["choice"][lanes] = values, actions
         arrays["valid"][lanes], arrays["more"][lanes] = valid, more
 
@@ -152,7 +152,7 @@ class LaneSearch:
 
         evaluate: returns prior and value of states; None uses UCT's random rollouts. seeds:
         `[lanes]` uint32. lanes: `[lanes]` bool, the lanes to search; lost lanes never are. space:
-        the units of priors and results, see `host.Search.begin`. start: see `host.best_actions`.
+        the units of priors and results, see `host.Search.begin`. start: see `slots.best_actions`.
         """
         arrays, mine = self.pool.arrays, slice(self.low, self.high)
         self._start_at, self._rollout = start, evaluate is None

@@ -15,6 +15,8 @@ from save_rl.envs.pool import Pool
 from save_rl.envs.worker import STEP, Arrays, Field, Lanes, Layout, Request
 from save_rl.search import host
 from save_rl.search.rules import Rule, Space
+from save_rl.search.slots import Slots
+from save_rl.search.trees import Trees
 from save_rl.types import Simulator, State
 
 SIMULATE, RESULT = 5, 6  # commands, after those of `envs.worker`
@@ -64,7 +66,7 @@ class TreeLanes(Lanes):
         slots, chosen = self._arrays["prior"].shape[1], self._arrays["choice"].shape[1] > 0
         return [*super().compile_ahead(), lambda: host.compile_ahead(slots, chosen)]
 
-    def trees(self, group: int) -> host.Trees:
+    def trees(self, group: int) -> Trees:
         """Return the trees of the last search of a group."""
         return self._of_group[group].trees
 
@@ -84,9 +86,12 @@ class TreeLanes(Lanes):
             return []
         arrays = self._arrays
         arrays.node[low:high], arrays.action[low:high] = search.select()
-        arrays.seed[low:high] = arrays["ties"][low:high] * np.uint64(2**20) + np.uint64(
-            request.new - 1
-        )
+        if self._layout.stochastic:
+            arrays.seed[low:high] = search.luck
+        else:  # for rollouts
+            arrays.seed[low:high] = arrays["ties"][low:high] * np.uint64(2**20) + np.uint64(
+                request.new - 1
+            )
         faults = super().run(request._replace(command=STEP), low, high)
         if faults:
             search.drop(np.array([lane - low for lane, _ in faults]))
@@ -104,7 +109,9 @@ class TreeLanes(Lanes):
         search = self._of_group.get(request.group)
         slots, chosen = arrays["prior"].shape[1], arrays["choice"].shape[1] > 0
         if search is None or (len(search.nodes), search.budget) != wanted:
-            search = self._of_group[request.group] = host.Search(*wanted, slots, chosen=chosen)
+            search = self._of_group[request.group] = host.Search(
+                *wanted, slots, chosen=chosen, stochastic=self._layout.stochastic
+            )
         lanes = np.flatnonzero(arrays["searched"][low:high])
         if request.rollout:
             self._fill_in(lanes + low)
@@ -115,9 +122,9 @@ class TreeLanes(Lanes):
             slots=self._slots(low, high), space=Space(request.space),
         )  # fmt: skip
 
-    def _slots(self, low: int, high: int) -> host.Slots:
+    def _slots(self, low: int, high: int) -> Slots:
         arrays = self._arrays
-        return host.Slots(
+        return Slots(
             arrays["choice"][low:high], arrays["valid"][low:high], arrays["more"][low:high]
         )
 

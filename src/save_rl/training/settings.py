@@ -9,6 +9,7 @@ import tyro
 
 from save_rl.agents import Agent, get_agent, target_width
 from save_rl.envs import ENVIRONMENTS
+from save_rl.envs.chance import OPTION
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import Linear, constant
@@ -65,6 +66,9 @@ class TrainSettings:
     """Seeds; they train in parallel, each with its own environment."""
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment."""
+    stochastic: bool | None = None
+    """The simulator has chance: its `step(state, action, seed)` takes a seed, and searches average
+    over outcomes. Default: what the simulator says; `gym/ID` is tried out."""
     network: str = "auto"
     """`mlp`, `conv` for images, `dict` for dictionaries of arrays, `graph`, `table` if observations
     are state numbers, or your own, `package.module:factory`; `auto` chooses by the observations.
@@ -137,6 +141,12 @@ class TrainSettings:
     """Budget of those tests; -1 for the training budget (0 if the agent trains without search)."""
     r2d2: R2D2Settings = field(default_factory=R2D2Settings)
     """Only for the recurrent agents `r2d2`, `r2d2-controlled` and `r2d2-save`."""
+
+    @property
+    def all_env_options(self) -> dict[str, Any]:
+        """Options of the environment, with what was said about chance."""
+        said = {} if self.stochastic is None else {OPTION: self.stochastic}
+        return {**said, **self.env_options}
 
     @property
     def epsilon(self) -> Linear:

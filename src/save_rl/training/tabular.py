@@ -1,7 +1,7 @@
 """Agents with tables instead of networks, on Tightrope (paper, B.2).
 
 One call of `run` is one seed: it trains for some episodes, then tests, all inside compiled code
-with the kernels of `search.host`. It releases the GIL, so many seeds run in threads.
+with the kernels of `search.trees`. It releases the GIL, so many seeds run in threads.
 
 | agent | table | after each episode |
 |---|---|---|
@@ -20,7 +20,8 @@ from save_rl.agents import ACTS, Agent
 from save_rl.compiled import njit
 from save_rl.envs import tightrope
 from save_rl.errors import InputError
-from save_rl.search import host
+from save_rl.search import noise as root_noise
+from save_rl.search import trees as kernels
 from save_rl.search.rules import Rule, Space
 from save_rl.training.host.acting import act
 
@@ -110,10 +111,10 @@ def _rollout(env, position, goal, discount):
 def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discount):
     """Search from `positions[0]` with this root prior; the tree is in lane 0."""
     every = trees.choice[0, 0]  # of width 0: every action has a slot
-    host.plant(trees, 0, prior, every, -1, 0)
+    kernels.plant(trees, 0, prior, every, -1, 0)
     seed = np.random.randint(2**31 - 1)
     for k in range(budget):
-        node, action = host.select(trees, 0, k, rule, _PLAIN, c, seed)
+        node, action = kernels.select(trees, 0, k, rule, _PLAIN, c, seed)
         value = 0.0
         if action >= 0:
             position, reward, over = _transition(
@@ -121,7 +122,7 @@ def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discoun
             )
             positions[k + 1] = position
             row = tables.q[position]
-            node = host.expand(trees, 0, k, node, action, reward, over, row, every, -1, 0)
+            node = kernels.expand(trees, 0, k, node, action, reward, over, row, every, -1, 0)
             if not over:
                 if rule == _UCT:
                     value = _rollout(env, position, goal, discount)
@@ -129,7 +130,7 @@ def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discoun
                     value = tables.value[position]
                 else:
                     value = row.max()
-        host.backup(trees, 0, node, value, discount, _PLAIN)
+        kernels.backup(trees, 0, node, value, discount, _PLAIN)
 
 
 @njit
@@ -169,14 +170,14 @@ def run(
             q_values[:] = tables.q[position]
             if searching:
                 if puct and not test:
-                    host.mix_noise(tables.q[position], noise, prior)
+                    root_noise.mix_noise(tables.q[position], noise, prior)
                 else:
                     prior[:] = tables.q[position]
                 positions[0] = position
                 _search(
                     trees, positions, env, tables, prior, search_rule, goal, budget, c, discount
                 )
-                host.root_result(trees, 0, search_rule, q_values, visits)
+                kernels.root_result(trees, 0, search_rule, q_values, visits)
             action = act(
                 searching, how, c, -1.0 if test else epsilon, q_values, visits, every, unmasked,
                 actions,
@@ -263,5 +264,5 @@ def train_and_test(
         settings.learning_rate_a,
         settings.replay,
         settings.value_step,
-        host.allocate(1, budget, env.num_actions, np.float64),
+        kernels.allocate(1, budget, env.num_actions, np.float64),
     )

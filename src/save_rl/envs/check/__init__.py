@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from save_rl.envs import make, runs_on_host, simulator_name
+from save_rl.envs.chance import OPTION
 from save_rl.envs.check.episodes import Episode, are_pure, play, replay, spread, step_aside
 from save_rl.envs.check.interface import look_at_names
-from save_rl.envs.check.witness import Place, Witness, Wrong, array_of, blame, named
-from save_rl.envs.check.words import Finding, Report, difference, shown
+from save_rl.envs.check.witness import Place, Witness, Wrong, array_of, blame, luck_at, named
+from save_rl.envs.check.words import Finding, Report, difference, generators, shown
 from save_rl.envs.pool import Pool, Source
 from save_rl.envs.watchdog import WATCHDOG
 from save_rl.errors import InputError, RunError, require
@@ -22,7 +23,7 @@ from save_rl.errors import InputError, RunError, require
 __all__ = ["check", "check_named", "Report", "Finding"]
 
 _TRIED = 32  # actions tried in one state
-_SAMPLES = 20  # seeds of sample_step tried in one state
+_SAMPLES = 20  # seeds of a step tried in one state
 _SAVED = 60  # steps from a loaded state
 _LANES = 4  # episodes to play in another process
 _PATIENCE = 60.0  # seconds for it to answer
@@ -80,7 +81,7 @@ def _look(
         witness.wrong(wrong)
         return witness, []
     if are_pure(witness, episodes):
-        for look_at in (_all_actions, _seeds, _render, _samples, _saving):
+        for look_at in (_all_actions, _seeds, _render, _chance, _saving):
             try:
                 look_at(witness, episodes)
             except Wrong as wrong:
@@ -133,31 +134,49 @@ def _render(witness: Witness, episodes: list[Episode]) -> None:
         witness.found("render", "note" if several else "ok", text)
 
 
-def _samples(witness: Witness, episodes: list[Episode]) -> None:
-    """Test that `sample_step` is pure too; it draws from its own seed."""
-    if not witness.has("sample_step"):
+def _chance(witness: Witness, episodes: list[Episode]) -> None:
+    """Test that steps with chance are pure, given their seed; look for chance in others."""
+    starts = [(e, number) for e in episodes for number in spread(len(e.states), 3)][:12]
+    if not witness.stochastic:
+        _hidden_chance(witness, starts)
         return
     varied = False
-    starts = [(e, number) for e in episodes for number in spread(len(e.states), 3)][:12]
     for episode, number in witness.in_time(starts, 1):
         state, action = episode.states[number], episode.actions[number]
         place, known = Place(episode.seed, number + 1), {}
-        for sample in (*range(_SAMPLES), *range(5)):
-            _, seen = witness.step(state, action, place, sample)
-            if what := difference(seen, known.setdefault(sample, seen)):
-                text = f"sample_step(state, {action}, {sample}) gives two results: at {place}"
-                advice = "Draw only from np.random.default_rng(seed)."
-                raise Wrong("sample_step", f"{text}, {what}. {advice}")
+        for luck in (*range(_SAMPLES), *range(5)):
+            _, seen = witness.step(state, action, place, luck)
+            if what := difference(seen, known.setdefault(luck, seen)):
+                text = f"step(state, {action}, {luck}) gives two results: at {place}"
+                advice = "Draw only from the seed: np.random.default_rng(seed)."
+                raise Wrong("chance", f"{text}, {what}. {advice}")
             varied |= bool(difference(seen, known[0]))
         if what := _changed(witness, episode, number):
-            names = witness.changes(state, "sample_step", state, action, 0)
-            text = f"sample_step changes the state it was given: {what}"
-            raise blame("sample_step", text, "sample_step", names, "Copy what you change.")
+            names = witness.changes(state, "step", state, action)
+            text = f"step changes the state it was given: {what}"
+            raise blame("chance", text, "step", names, "Copy what you change.")
     if varied:
-        witness.found("sample_step", "ok", "the same seed gave the same result, others did not")
+        text = "the same state and action had other outcomes with other seeds, the same with the "
+        witness.found("chance", "ok", text + "same seed; searches average over outcomes")
     else:
-        text = f"{_SAMPLES} seeds never made a difference: draw from the seed, or leave it out"
-        witness.found("sample_step", "note", text)
+        text = f"{_SAMPLES} seeds never made a difference: draw from the seed that step gets, or "
+        witness.found("chance", "note", text + "leave stochastic out")
+
+
+def _hidden_chance(witness: Witness, starts: list[tuple[Episode, int]]) -> None:
+    """Look for random generators in the states of a simulator that says nothing about chance."""
+    if getattr(witness.simulator, OPTION, None) is not None:
+        return
+    for episode, number in witness.in_time(starts, 1):
+        state, action = episode.states[number], episode.actions[number]
+        after, _ = witness.step(state, action, Place(episode.seed, number + 1))
+        before, now = (dict(generators("state", x)) for x in (state, after))
+        if drawn := [name for name in before if before[name] != now.get(name)]:
+            text = f"the state holds a random generator, {drawn[0]}, that step draws from, so "
+            text += "searches know the luck that the episode will have. If they must not: "
+            text += "stochastic = True, and draw from the seed of step(state, action, seed)"
+            witness.found("chance", "note", text)
+            return
 
 
 def _saving(witness: Witness, episodes: list[Episode]) -> None:
@@ -307,7 +326,8 @@ def _plays_on(pool: Pool, episodes: list[Episode], begun: list[int]) -> str:
     rest = [episode.actions[first:] for episode, first in zip(episodes, begun, strict=True)]
     for number, actions in enumerate([None, *zip_longest(*rest, fillvalue=-1)]):
         if actions is not None:
-            pool.advance(0, np.array(actions))
+            places = [Place(e.seed, at + number) for e, at in zip(episodes, begun, strict=True)]
+            pool.advance(0, np.array(actions), np.array([luck_at(place) for place in places]))
             pool.receive(0)
         lanes = shown if actions is None else {**of_a_step, **shown}
         for lane, (episode, first) in enumerate(zip(episodes, begun, strict=True)):

@@ -116,7 +116,7 @@ def are_pure(witness: Witness, episodes: list[Episode]) -> bool:
     except Wrong as wrong:
         witness.wrong(wrong)
         later = ["determinism", "state", "branches", "interleaving"]
-        later += [name for name in ("render", "sample_step") if witness.has(name)]
+        later += ["render"] * witness.has("render") + ["chance"] * witness.stochastic
         later += ["saving"] * witness.has("save_state")
         for subject in set(later) - {subject for subject, _, _ in witness.findings}:
             witness.found(subject, "note", f"not checked until '{wrong.subject}' is right")
@@ -151,7 +151,13 @@ def _again(witness: Witness, episodes: list[Episode]) -> None:
                 names = witness.changes(state, "step", state, episode.actions[place.step - 1])
                 text = f"the same seed and actions give another episode: at {place}, {what}"
                 advice = "Nothing may depend on chance or the clock: draw in reset, from the seed, "
-                advice += "and keep in the state what step needs (a generator is copied there)."
+                advice += (
+                    "and keep in the state what step needs (a generator is copied there); or, "
+                )
+                advice += "for chance, say stochastic = True and draw from the seed that "
+                advice += "step(state, action, seed) then gets."
+                if witness.stochastic:
+                    advice = "Draw only from the seed of the step: np.random.default_rng(seed)."
                 raise blame("determinism", text, "step", names, advice)
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from save_rl.envs.chance import claim_problem, is_stochastic
 from save_rl.envs.check.witness import Witness, Wrong
 from save_rl.envs.check.words import cause, kind, shown
 from save_rl.envs.watchdog import WATCHDOG
 from save_rl.envs.worker import MOST_ACTIONS
 
 _REQUIRED = ("reset", "step", "observe")
-_OPTIONAL = ("action_mask", "render", "sample_step", "save_state", "load_state")
+_OPTIONAL = ("action_mask", "render", "save_state", "load_state")
 
 
 def look_at_names(witness: Witness, seed: int) -> None:
@@ -43,6 +44,8 @@ def look_at_names(witness: Witness, seed: int) -> None:
         raise Wrong("interface", text)
     if number > MOST_ACTIONS:
         raise Wrong("interface", f"num_actions must be at most {MOST_ACTIONS}, not {number}.")
+    if problem := claim_problem(simulator):
+        raise Wrong("interface", problem)
     witness.simulator = _for_python(witness, simulator, seed)
     what = "simulator" if witness.simulator is simulator else "JAX environment"
     text = f"a {what} of {number} actions, with {', '.join([*_REQUIRED, *present])}"
@@ -70,7 +73,8 @@ def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
     try:
         state = jax.eval_shape(simulator.reset, jax.random.PRNGKey(seed))
         action = jax.ShapeDtypeStruct((), np.int32)
-        for name, *more in (("step", action), ("observe",), ("action_mask",)):
+        luck = (jax.random.PRNGKey(seed),) if is_stochastic(simulator) else ()
+        for name, *more in (("step", action, *luck), ("observe",), ("action_mask",)):
             if witness.has(name):
                 shapes[name] = jax.eval_shape(getattr(simulator, name), state, *more)
     except (Exception, SystemExit) as error:

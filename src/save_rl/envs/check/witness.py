@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from save_rl.envs.chance import MOST_LUCK, is_stochastic
 from save_rl.envs.check.words import Finding, Report, Seen, cause, entry, kind, listed, parts, shown
 from save_rl.envs.watchdog import WATCHDOG
 from save_rl.types import State
@@ -17,7 +18,7 @@ from save_rl.types import State
 _LARGE = 1e3  # numbers beyond this are worth a note
 _SUBJECTS = (
     "interface", "reset", "step", "observations", "masks", "determinism", "state", "branches",
-    "interleaving", "processes", "endings", "seeds", "render", "sample_step", "saving", "speed",
+    "interleaving", "processes", "endings", "seeds", "render", "chance", "saving", "speed",
 )  # fmt: skip
 _SUBJECT_OF = {
     "observe": "observations", "action_mask": "masks", "save_state": "saving",
@@ -53,6 +54,11 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         step = f"step {self.step}" if self.step else "the start"
         return f"{step} of seed {self.seed}"
+
+
+def luck_at(place: Place) -> int:
+    """Return the seed of the step that leads to a place, in simulators with chance."""
+    return (place.seed * 1_000_003 + place.step * 7_919) % MOST_LUCK
 
 
 class Witness:
@@ -119,10 +125,16 @@ class Witness:
         state = self.call("reset", place, seed)
         return state, self.look(state, place)
 
-    def step(self, state: State, action: int, place: Place, *sample: int) -> tuple[State, Seen]:
-        """Make the step that leads to `place`; with a seed, by `sample_step`."""
-        method = "sample_step" if sample else "step"
-        result = self.call(method, place, state, action, *sample)
+    @property
+    def stochastic(self) -> bool:
+        return is_stochastic(self.simulator)
+
+    def step(self, state: State, action: int, place: Place, *luck: int) -> tuple[State, Seen]:
+        """Make the step that leads to `place`; with chance, with this luck or that of the place."""
+        if self.stochastic and not luck:
+            luck = (luck_at(place),)
+        method = "step"
+        result = self.call(method, place, state, action, *luck)
         number = len(result) if isinstance(result, tuple | list) else 0
         if number != 4:
             text = f"{method} must return (state, reward, terminated, truncated), but returned "
@@ -160,6 +172,8 @@ class Witness:
     def changes(self, state: State, method: str, *arguments: Any) -> list[str]:
         """Return names of what a call changes: parts of a state or simulator, global generators."""
         before = self._everything(state)
+        if method == "step" and self.stochastic:
+            arguments = (*arguments[:2], 0)
         with suppress(Exception, SystemExit):
             getattr(self.simulator, method)(*arguments)
         after = self._everything(state)

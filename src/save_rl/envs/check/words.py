@@ -112,24 +112,49 @@ def cause(error: BaseException) -> str:
 
 def parts(name: str, value: Any, depth: int = 6) -> Iterator[tuple[str, Any]]:
     """Yield the plain values inside an object, with their names."""
-    if isinstance(value, np.random.Generator):
-        yield name, repr(value.bit_generator.state)
-    elif isinstance(value, np.random.RandomState | random.Random):
-        yield name, repr(value.__getstate__())
+    if (drawn := _drawn(value)) is not None:
+        yield name, drawn
     elif hasattr(value, "__array__"):
         yield name, np.asarray(value).tobytes()
     elif value is None or isinstance(value, int | float | complex | str | bytes | bytearray | set):
         yield name, repr(value)
     elif depth and not isinstance(value, type | ModuleType):
-        inside = {}
-        if isinstance(value, Mapping):
-            inside = {f"[{key!r}]": part for key, part in value.items()}
-        elif isinstance(value, Iterable) and hasattr(value, "__len__"):
-            names = getattr(value, "_fields", None)
-            inside = {f".{names[i]}" if names else f"[{i}]": x for i, x in enumerate(value)}
-        slots = [slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())]
-        attributes = {slot: getattr(value, slot, None) for slot in slots}
-        attributes |= getattr(value, "__dict__", {})
-        inside |= {f".{key}": part for key, part in attributes.items() if not callable(part)}
-        for inner, part in inside.items():
+        for inner, part in _inside(value).items():
             yield from parts(name + inner, part, depth - 1)
+
+
+def generators(name: str, value: Any, depth: int = 6) -> Iterator[tuple[str, str]]:
+    """Yield the names and states of the random generators inside an object."""
+    if (drawn := _drawn(value)) is not None:
+        yield name, drawn
+    elif (
+        depth
+        and not isinstance(value, type | ModuleType | str | bytes)
+        and not hasattr(value, "__array__")
+    ):
+        for inner, part in _inside(value).items():
+            yield from generators(name + inner, part, depth - 1)
+
+
+def _drawn(value: Any) -> str | None:
+    """Return the state of a random generator as text; None for anything else."""
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if isinstance(value, np.random.RandomState | random.Random):
+        return repr(value.__getstate__())
+    return None
+
+
+def _inside(value: Any) -> dict[str, Any]:
+    """Return the parts directly inside an object, by their names."""
+    inside: dict[str, Any] = {}
+    if isinstance(value, Mapping):
+        inside = {f"[{key!r}]": part for key, part in value.items()}
+    elif isinstance(value, Iterable) and hasattr(value, "__len__"):
+        names = getattr(value, "_fields", None)
+        inside = {f".{names[i]}" if names else f"[{i}]": x for i, x in enumerate(value)}
+    slots = [slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())]
+    attributes = {slot: getattr(value, slot, None) for slot in slots}
+    attributes |= getattr(value, "__dict__", {})
+    inside |= {f".{key}": part for key, part in attributes.items() if not callable(part)}
+    return inside

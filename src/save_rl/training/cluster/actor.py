@@ -184,7 +184,7 @@ class ActorProcess:
 
         settings = settings_from_json(task.settings)
         select_device("cpu")  # sets the cache of compiled programs
-        (simulator,) = make_all(settings.env, settings.seeds, **settings.env_options)
+        (simulator,) = make_all(settings.env, settings.seeds, **settings.all_env_options)
         if get_agent(settings.agent).recurrent:
             self._lanes: Any = SequenceLanes(task, settings, simulator)
         else:

@@ -63,7 +63,7 @@ class Inference:
         from save_rl.training.devices import compiler_options, select_device
 
         made, self._device = settings_from_json(settings), select_device(device)
-        (simulator,) = make_all(made.env, made.seeds, **made.env_options)
+        (simulator,) = make_all(made.env, made.seeds, **made.all_env_options)
         layout, options = Layout.of(simulator), compiler_options(self._device)
         with jax.default_device(self._device):
             learning = make_learning(made, simulator)

@@ -276,7 +276,7 @@ def _problem(settings: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
     chosen = settings_from_json(settings)
     try:
-        (simulator,) = make_all(chosen.env, chosen.seeds, **chosen.env_options)
+        (simulator,) = make_all(chosen.env, chosen.seeds, **chosen.all_env_options)
         if has_own_parts(chosen):
             make_learning(chosen, simulator)
     except Exception as error:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from save_rl.agents import Agent
+from save_rl.envs.chance import lucky_step
 from save_rl.search import device
 from save_rl.search.lanes import apply_mask, masks, random_action, rollouts
 from save_rl.search.rules import Rule, tie_priority
@@ -64,6 +65,11 @@ def run_search(
         env, states, evaluate, rule=rule, budget=budget, c=c, discount=discount,
         seeds=jax.random.bits(seed_key, (lanes,), jnp.uint32), key=key, noise=noise,
     )  # fmt: skip
+
+
+def step_luck(key: Array, lanes: int) -> Array:
+    """Return the keys `[lanes]` of real steps, which no search knows."""
+    return jax.random.split(jax.random.fold_in(key, 1), lanes)
 
 
 def _highest(values: Array, eligible: Array, seed: Array) -> Array:
@@ -149,7 +155,8 @@ def play(
         actions = jax.vmap(lambda r, k: choose_action(agent, r, None, k))(
             result, jax.random.split(action_key, episodes)
         )
-        after, reward, terminated, truncated = jax.vmap(env.step)(states, actions)
+        luck = step_luck(action_key, episodes)
+        after, reward, terminated, truncated = jax.vmap(lucky_step(env))(states, actions, luck)
         returns = returns + jnp.where(over, 0.0, reward)
         return after, returns, steps + ~over, over | terminated | truncated, t + 1
 

@@ -14,12 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent, target_width
+from save_rl.envs.chance import lucky_step
 from save_rl.errors import InputError, require
 from save_rl.learning import replay
 from save_rl.learning.replay import Replay, Transition
 from save_rl.search.lanes import masks
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
-from save_rl.training.device.acting import choose_action, play, run_search, target_of
+from save_rl.training.device.acting import (
+    choose_action,
+    play,
+    run_search,
+    step_luck,
+    target_of,
+)
 from save_rl.training.learner import Learner, Learning, is_array
 from save_rl.training.networks import maker_of
 from save_rl.training.settings import TrainSettings, shown_observation
@@ -220,7 +227,8 @@ class DeviceTrainer:
         actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.search_c))(
             result, epsilon, jax.random.split(action_key, s.lanes)
         )
-        after, reward, terminated, truncated = jax.vmap(env.step)(before, actions)
+        luck = step_luck(action_key, s.lanes)
+        after, reward, terminated, truncated = jax.vmap(lucky_step(env))(before, actions, luck)
         reward = jnp.asarray(reward, jnp.float32)
         over = terminated | truncated
         transitions = Transition(

@@ -16,7 +16,8 @@ from save_rl.envs import ENVIRONMENTS
 from save_rl.envs.pool import Source
 from save_rl.envs.worker import ANY_LEVEL, Layout, exactly
 from save_rl.errors import require
-from save_rl.search.host import mix_noise_all
+from save_rl.search import rules
+from save_rl.search.noise import mix_noise_all
 from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import Evaluator, LaneSearch, Roots
 from save_rl.search.tree_lanes import slots_for, tree_pool
@@ -154,13 +155,22 @@ class Actor:
         for group in asked:
             pool.receive(group)
 
-    def advance(self, actions: np.ndarray, places: Places | None = None) -> np.ndarray:
-        """Take a real step in lanes `[seeds, lanes]`; -1 skips one. Return those that moved."""
+    def advance(
+        self, actions: np.ndarray, seeds: np.ndarray, steps: np.ndarray,
+        places: Places | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        """Take a real step in lanes; -1 skips one. Return those that moved.
+
+        All `[seeds, lanes]`. seeds, steps: of the episodes, their reset seeds and the steps they
+        have made. With chance, the luck of a step follows from these, so that an episode can be
+        played again.
+        """
         pool, places = self.pool, places or self.places
-        ordered = places.in_order(actions)
+        ordered, luck = places.in_order(actions), places.in_order(luck_of(seeds, steps))
         for group in places.groups:
             low, high = pool.groups[group]
-            pool.advance(group, ordered[low - places.low : high - places.low])
+            mine = slice(low - places.low, high - places.low)
+            pool.advance(group, ordered[mine], luck[mine])
         for group in places.groups:
             pool.receive(group)
         return (actions >= 0) & ~pool.lost[places.lanes]
@@ -189,7 +199,8 @@ class Actor:
         self.history[np.arange(self.history.shape[2]) < steps[..., None]] = actions
         self.reset(np.ones(steps.shape, np.bool_), seeds, wanted)
         for t in range(longest):
-            self.advance(np.where(t < steps, self.history[..., t], -1))
+            again = np.where(t < steps, self.history[..., t], -1)
+            self.advance(again, seeds, np.full_like(steps, t))
 
     def saved(self) -> np.ndarray:
         """Return the saved states of the training lanes, `[seeds, lanes, bytes]`, with 0 bytes if
@@ -305,16 +316,18 @@ class Actor:
         begun = np.full(many, min(size, episodes))
         rows, greedy = np.arange(many)[:, None], np.full(lanes.shape, -1.0)
         fresh, t, finished = episode < episodes, 0, 0
+        begun_with = np.zeros(lanes.shape, np.int64)
         commit = getattr(evaluate, "commit_step", None)
         while np.any(episode < episodes):
             random = self.each(TEST, number, t)
             seeds = np.stack([rng.integers(2**31, size=size) for rng in random])
             self.reset(fresh, seeds, np.full(lanes.shape, wanted), places)
+            begun_with = np.where(fresh, seeds, begun_with)
             active = (episode < episodes) & ~pool.lost[lanes]
             found = self.decide(
                 search, evaluate, self.plays.test_search, places, active, greedy, random
             )
-            moved = self.advance(found.actions, places)
+            moved = self.advance(found.actions, begun_with, steps[rows, episode], places)
             returns[rows, episode] += np.where(moved, pool.arrays.reward[lanes], 0.0)
             steps[rows, episode] += moved
             over = pool.arrays.terminated[lanes] | pool.arrays.truncated[lanes]
@@ -333,6 +346,11 @@ class Actor:
                 commit(fresh[0])
             t += 1
         return returns[:, :episodes], steps[:, :episodes]
+
+
+def luck_of(seeds: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Return the seeds of real steps, from those of their episodes; searches use others."""
+    return rules.luck(np.asarray(seeds, np.int64), np.asarray(steps, np.int64), rules.EPISODE)
 
 
 def slots_of(plays: Agent, budget: int, layout: Layout) -> int:

@@ -65,7 +65,7 @@ class Collector:
             agent.root_noise,
         )  # fmt: skip
         target = self._target(found, evaluator)
-        moved = actor.advance(found.actions)
+        moved = actor.advance(found.actions, state.episode_seed, state.episode_step)
         arrays, after = pool.arrays, pool.observation(lanes)
         terminated = arrays.terminated[lanes] & moved
         transitions = Transition(

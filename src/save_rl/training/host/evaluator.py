@@ -104,7 +104,7 @@ def best_slots(prior: Array, value: Array, start: Any, slots: int) -> Array:
     """Return what a search needs of priors `[n, A]` and values `[n]`, `[n, 2 slots + 3]` float32.
 
     These are priors of the slots, their actions, value, number of allowed actions, and further ties
-    (see `search.host.best_actions`); integers keep their bits.
+    (see `search.slots.best_actions`); integers keep their bits.
     """
     count = prior.shape[-1]
     best, place = jax.lax.top_k(jnp.roll(prior, -start, -1), slots)

@@ -143,7 +143,7 @@ class SequenceCollector:
             self._search, evaluator, agent.search, actor.places, ~pool.lost[lanes], self._epsilon,
             random, instead=(lambda: evaluator.root_q) if discards else None,
         )  # fmt: skip
-        moved = actor.advance(found.actions)
+        moved = actor.advance(found.actions, state.episode_seed, state.episode_step)
         arrays, after = pool.arrays, pool.observation(lanes[0])
         terminated = arrays.terminated[lanes] & moved
         over = terminated | (arrays.truncated[lanes] & moved)

@@ -191,7 +191,7 @@ class R2D2Trainer:
             found = roots._replace(q_values=setup.points(roots.q_values))
             searched, explored = found.of_all_actions(prior)
             values = RootValues(prior[0], searched[0], explored[0], action)
-            after = make_move(sim, state, action, f"Q {values.searched[action]:.1f}")
+            after = make_move(sim, state, action, rng, f"Q {values.searched[action]:.1f}")
             evaluator.commit_step(np.array([after.over]))
             return after._replace(values=values)
 

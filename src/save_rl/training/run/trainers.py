@@ -60,7 +60,7 @@ def make_trainer(
         step_timeout == 0 or count > 0, "--step-timeout", step_timeout,
         "0 without worker processes: nobody could end a simulator that hangs",
     )  # fmt: skip
-    sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
+    sources = [Source(settings.env, seed, settings.all_env_options) for seed in settings.seeds]
     places: dict[str, Any] = {
         "workers": min(count, settings.lanes), "timeout": step_timeout, "test_lanes": test_lanes,
         "train": train, "warn": warn, "options": compiler_options(target), "budgets": budgets,
@@ -75,7 +75,7 @@ def environments(
 ) -> tuple[list[Simulator], bool]:
     """Return an environment per seed, and whether they are Python simulators."""
     with WATCHDOG:
-        envs = make_all(settings.env, settings.seeds, **settings.env_options)
+        envs = make_all(settings.env, settings.seeds, **settings.all_env_options)
         on_host = runs_on_host(envs[0], settings.env)
     _check_frames(settings, envs[0], on_host, plays)
     agent = get_agent(settings.agent)
