@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from save_rl.cli import SUMMARIES, bench, commands, main
+from save_rl.cli import SUMMARIES, bench, commands, main, studio
 from save_rl.cli.commands import COMMANDS, command_type
 from save_rl.cli.reproduce import SHARED, experiment_command
 from save_rl.experiments import EXPERIMENTS
@@ -45,6 +45,7 @@ PAGES = {
     "bench atari": (bench.BenchAtari,),
     "bench train": (bench.BenchTrain,),
     "watch": (commands.Watch,),
+    "studio": (studio.Studio,),
     "check": (commands.Check,),
     "demo": (commands.Demo,),
     "envs": (commands.Envs,),
@@ -56,6 +57,7 @@ SHOWN_AS = {
     (TrainSettings, "seeds"): "--seed",
     (commands.Evaluate, "run_or_env"): "DIR",
     (commands.Watch, "env"): "ENV",
+    (studio.Studio, "folder"): "FOLDER",
     (commands.Check, "env"): "ENV",
     (commands.Envs, "env"): "ENV",
 }

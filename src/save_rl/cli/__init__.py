@@ -14,6 +14,7 @@ SUMMARIES = {
     "reproduce": "Reproduce a figure of the paper: results.csv, figure.png and claims.json.",
     "bench": "Measure throughput on this machine.",
     "watch": "Play one episode of an environment or of a run and write it as a GIF.",
+    "studio": "Look at runs, episodes and experiments in the browser; changes none of them.",
     "check": "Test whether a simulator is pure and correct, and report what is wrong.",
     "demo": "Run SAVE on Tightrope for a minute: live progress, a table, a picture.",
     "envs": "List the environments, or show scenes of one.",

@@ -13,6 +13,7 @@ import tyro
 from save_rl.api import default_out, run_training
 from save_rl.cli.bench import Bench
 from save_rl.cli.reproduce import reproduce_command
+from save_rl.cli.studio import Studio
 from save_rl.envs import SEED_IS_NO_OPTION
 from save_rl.errors import InputError, require, require_numbers
 from save_rl.training.cluster.settings import ClusterSettings
@@ -292,6 +293,7 @@ COMMANDS: dict[str, Any] = {
     "reproduce": reproduce_command,
     "bench": Bench,
     "watch": Watch,
+    "studio": Studio,
     "check": Check,
     "demo": Demo,
     "envs": Envs,

@@ -1,0 +1,20 @@
+"""The studio: runs, episodes and experiments below a folder, as pages in a browser.
+
+It reads run directories as they are (docs/run-directory.md) and changes none.
+
+| file | holds |
+|---|---|
+| `serve.py` | the server process: address, browser, Ctrl-C |
+| `server.py` | the application: routes of all parts, pages, static files |
+| `security.py` | Host, Origin and token of a request; headers of an answer |
+| `folder.py` | finds runs and experiments; no path leads out of the folder |
+| `metrics.py` | metrics.csv, read on as it grows |
+| `runs.py` | what there is to say about a run; the list of all, and its stream of changes |
+| `curves.py` | curves over seeds, thinned out for a screen |
+| `experiments.py` | figure, claims and runs of an experiment |
+| `episodes.py` | episodes of a run, step by step, with their searches |
+| `static/` | one HTML page, its style, and a JavaScript module per page |
+
+A part exports `routes`, which `server.py` gathers. Its functions find the folder in
+`request.app.state.folder` (a `Folder`) and `request.app.state.trust`.
+"""

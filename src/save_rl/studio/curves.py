@@ -1,0 +1,5 @@
+"""Curves of runs."""
+
+from starlette.routing import BaseRoute
+
+routes: list[BaseRoute] = []

@@ -1,0 +1,5 @@
+"""Episodes of a run, step by step, with their searches."""
+
+from starlette.routing import BaseRoute
+
+routes: list[BaseRoute] = []

@@ -1,0 +1,5 @@
+"""Experiments."""
+
+from starlette.routing import BaseRoute
+
+routes: list[BaseRoute] = []

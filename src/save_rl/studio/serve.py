@@ -1,0 +1,77 @@
+"""The server process of the studio: its address, the browser, Ctrl-C."""
+
+import contextlib
+import errno
+import socket
+import threading
+import webbrowser
+from pathlib import Path
+from urllib.parse import quote
+
+from save_rl.errors import InputError, MissingExtra, require
+
+PORT = 7283
+"""S-A-V-E on the keys of a telephone."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; refuse, in words, an address that can't be had."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family)
+    except socket.gaierror:
+        raise InputError(f"--host: '{host}' is not the name or address of this machine.") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise InputError(
+                f"--port: {port} is in use, maybe by another studio; choose another one, or 0 for "
+                "any that is free."
+            ) from None
+        if error.errno == errno.EACCES:
+            raise InputError(
+                f"--port: {port} needs rights you don't have; use 1024 or more."
+            ) from None
+        raise InputError(f"--host: '{host}' can't be listened on ({error.strerror}).") from None
+
+
+def serve(folder: Path, *, host: str, port: int, browser: bool, trust: bool) -> None:
+    """Show a folder until Ctrl-C."""
+    require(0 <= port <= 65535, "--port", port, "between 0 and 65535")
+    if not folder.is_dir():
+        wrong = "is not a folder" if folder.exists() else "does not exist"
+        raise InputError(
+            f"FOLDER: '{folder}' {wrong}; give the folder of your runs, or make a first one with: "
+            "save-rl train tightrope --episodes 3000"
+        )
+    try:
+        import uvicorn
+
+        from save_rl.studio.security import is_loopback, new_token
+        from save_rl.studio.server import make_app
+    except ImportError as error:
+        if error.name and error.name.split(".")[0] in ("starlette", "uvicorn", "anyio", "h11"):
+            raise MissingExtra(
+                "the studio needs Starlette and uvicorn; install them with: "
+                "pip install 'save-rl[studio]'."
+            ) from None
+        raise
+    token = new_token()
+    with bind(host, port) as listening:
+        port = listening.getsockname()[1]
+        app = make_app(folder, token=token, host=host, port=port, trust=trust)
+        config = uvicorn.Config(
+            app, loop="asyncio", http="h11", ws="none", lifespan="off", log_level="error",
+            server_header=False, timeout_graceful_shutdown=3,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        app.state.stream.stopping = lambda: server.should_exit
+        shown = f"[{host}]" if ":" in host else host
+        secret = "" if is_loopback(host) else f"?token={quote(token)}"
+        address = f"http://{shown}:{port}/{secret}"
+        print(f"studio of '{folder}': {address}  (Ctrl-C ends it)", flush=True)
+        if browser:
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn has closed everything by then
+            server.run(sockets=[listening])

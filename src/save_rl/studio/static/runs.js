@@ -1,0 +1,5 @@
+import { el } from "./app.js";
+
+export async function show(main, query) {
+  main.append(el("h1", {}, "runs"));
+}
