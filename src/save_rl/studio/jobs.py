@@ -5,7 +5,6 @@ one run at a time; a job waits for the seat of its run, or takes the place of a 
 plays any more. So there is one job at a time for a run, and memory for only a few of them.
 """
 
-import contextlib
 import itertools
 import threading
 import time
@@ -74,7 +73,12 @@ class Job:
             self.change(kind, content.get("why", ""))
             return
         else:
-            self._listener(content, picture)
+            try:
+                self._listener(content, picture)
+            except RunError as error:  # such as an episode that is too long to keep
+                self.wants_cancel = True
+                self.change("failed", str(error))
+                return
             self.done, self.simulations = self.done + (kind == "step"), 0
             if kind == "done":
                 self.result, self.picture = content, picture
@@ -183,10 +187,10 @@ class _Seat:
     """A thread with at most one process that plays. folder: the run it serves."""
 
     def __init__(self, jobs: Jobs):
-        self._jobs, self.folder = jobs, None
+        self._jobs = jobs
+        self.folder: Path | None = None
         self._process: PlayerProcess | None = None
         self._thread: threading.Thread | None = None
-        self.folder: Path | None
 
     def start(self) -> None:
         """Start the thread, unless it runs."""
@@ -263,6 +267,8 @@ class _Seat:
             job.hear(content, picture)
             if job.over:
                 del active[number]
+                if job.wants_cancel and self._process is not None:
+                    self._process.send({"do": "cancel", "number": number})
 
     def _cancel(
         self, process: PlayerProcess, active: dict[int, Job], asked: dict[int, float]

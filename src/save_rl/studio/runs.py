@@ -106,10 +106,10 @@ def failures(run: Path) -> list[str]:
     return []
 
 
-def checkpoint_numbers(run: Path) -> list[str]:
-    """Return the folders of a run's checkpoints, oldest first."""
+def checkpoint_numbers(run: Path, kind: str = "checkpoints") -> list[str]:
+    """Return the folders of a run's checkpoints, oldest first; kind: 'best' for the best ones."""
     try:
-        names = os.listdir(run / "checkpoints")
+        names = os.listdir(run / kind)
     except OSError:
         return []
     return sorted((name for name in names if name.isdecimal()), key=int)
