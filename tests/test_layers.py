@@ -13,7 +13,7 @@ PACKAGE = Path(save_rl.__file__).parent
 LAYERS = (
     {"cli"},
     {"experiments", "report", "bench", "watch", "studio"},
-    {"training", "evaluation", "players", "api"},
+    {"training", "evaluation", "policy", "players", "api"},
     {"agents", "search", "learning"},
     {"networks", "envs"},
     {"types", "errors", "files", "processes", "compiled", "rescaling"},

@@ -3,6 +3,7 @@
     import save_rl
     run = save_rl.train("tightrope", agent="save", episodes=20_000, out="runs/first")
     save_rl.evaluate("runs/first", budgets=(0, 10))
+    policy = save_rl.load("runs/first")
 
 Nothing heavy is imported before it is used.
 """
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
     from save_rl.envs import make
     from save_rl.envs.check import check
     from save_rl.evaluation import evaluate
+    from save_rl.policy import load
 
 __version__ = "0.2.0"
-__all__ = ["check", "evaluate", "make", "search", "train"]
+__all__ = ["check", "evaluate", "load", "make", "search", "train"]
 
 _HOMES = {
     "train": "save_rl.api",
     "make": "save_rl.envs",
     "check": "save_rl.envs.check",
     "evaluate": "save_rl.evaluation",
+    "load": "save_rl.policy",
 }
 
 
@@ -35,3 +38,7 @@ def __getattr__(name: str) -> Any:
     if name == "search":
         return importlib.import_module("save_rl.search")
     raise AttributeError(f"module 'save_rl' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__", "__doc__", "__path__", "__file__"})

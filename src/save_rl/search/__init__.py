@@ -10,17 +10,18 @@ second by `search.simulators` and the kernels of `search.host`. `search.draw` dr
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from save_rl.errors import require
+from save_rl.errors import RunError, require
 from save_rl.types import Array, Evaluator, SearchResult, Simulator, State
 
 if TYPE_CHECKING:
+    from save_rl.envs.pool import Pool
     from save_rl.search.rules import Rule
     from save_rl.search.simulators import Evaluate
 
 __all__ = ["save", "uct", "puct"]
 
 
-def _search_list(
+def search_list(
     simulator: Simulator,
     states: list[State],
     evaluate: "Evaluate | None",
@@ -32,15 +33,20 @@ def _search_list(
     discount: float,
     return_tree: bool,
     noise: float = 0.0,
+    pool: "Pool | None" = None,
 ) -> SearchResult:
-    """Search from a list of states of a Python simulator."""
+    """Search from a list of states of a Python simulator.
+
+    pool: the `tree_pool` of an earlier call, for the same simulator and number of states; making
+    one resets the simulator. Raises RunError, with the traceback, if the simulator fails.
+    """
     import numpy as np
 
     from save_rl.search.host import mix_noise_all
     from save_rl.search.simulators import LaneSearch
     from save_rl.search.tree_lanes import tree_pool
 
-    pool = tree_pool([simulator], [len(states)])
+    pool = tree_pool([simulator], [len(states)]) if pool is None else pool
     for lane, state in enumerate(states):
         pool.place(lane, state)
     ties, luck = np.random.default_rng(seed).integers(2**32, size=(2, len(states)), dtype=np.uint32)
@@ -52,6 +58,8 @@ def _search_list(
         evaluate, rule=rule, c=c, discount=discount, seeds=ties, return_tree=return_tree,
         noise=mix if noise > 0 else None,
     )  # fmt: skip
+    if pool.lost.any():
+        raise RunError(f"ENV: the simulator failed in a search with:\n{pool.last_fault}")
     return SearchResult(found.q_values, found.visits, found.explored, found.tree)
 
 
@@ -110,7 +118,7 @@ def save(
             q = _masked(q, mask)
             return q, q.max(-1)
 
-        return _search_list(env, states, look, Rule.SAVE, seed, **options)
+        return search_list(env, states, look, Rule.SAVE, seed, **options)
     import jax
 
     from save_rl.search.lanes import apply_mask, masks
@@ -139,7 +147,7 @@ def uct(
 
     options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
     if isinstance(states, list):
-        return _search_list(env, states, None, Rule.UCT, seed, **options)
+        return search_list(env, states, None, Rule.UCT, seed, **options)
     import jax.numpy as jnp
 
     from save_rl.search.lanes import apply_mask, masks, rollouts
@@ -184,7 +192,7 @@ def puct(
             policy = weights / weights.sum(-1, keepdims=True)
             return np.where(logits > -np.inf, policy, -np.inf), np.asarray(value)
 
-        return _search_list(env, states, look, Rule.PUCT, seed, noise=noise, **options)
+        return search_list(env, states, look, Rule.PUCT, seed, noise=noise, **options)
     import jax
     import jax.numpy as jnp
 
