@@ -14,9 +14,19 @@ export function scale(values) {
   return { low, high };
 }
 
+/** A formatter with so many decimals that these numbers differ. */
+export function decimals(values) {
+  const finite = values.filter((x) => x !== null && Number.isFinite(x));
+  const span = Math.max(...finite, 0) - Math.min(...finite, 0);
+  const digits = span > 0 ? Math.min(Math.max(2 - Math.floor(Math.log10(span)), 0), 6) : 2;
+  return (x) => (x === null ? "–" : x.toFixed(digits).replace("-", "−"));
+}
+
 /** Rows of actions. onhover(action or null), onpick(action). prior: the name of Qθ. */
 export function drawActions(host, search, { onhover, onpick, prior = "Qθ" } = {}) {
-  const { low, high } = scale(search.actions.flatMap((a) => [a.prior, a.value]));
+  const values = search.actions.flatMap((a) => [a.prior, a.value]);
+  const { low, high } = scale(values);
+  const fixed = decimals(values);
   const origin = Math.min(Math.max(0, low), high);
   const place = (x) => (100 * (x - low)) / (high - low);
   const most = Math.max(1, ...search.actions.map((a) => a.visits));
@@ -34,8 +44,8 @@ export function drawActions(host, search, { onhover, onpick, prior = "Qθ" } = {
     el("td.name", { title: search.names[a.action] }, chosen && el("span.pick", { title: "chosen", "aria-label": "chosen" }, "●"),
       search.names[a.action] ?? `action ${a.action}`),
     el("td.bars", {}, el("div", {}, el("span.zero", { style: { left: `${place(origin)}%` } }), bar("prior", a.prior), bar("value", a.value))),
-    el("td.number.prior", {}, number(a.prior)),
-    el("td.number.value", {}, a.value === null ? "–" : number(a.value)),
+    el("td.number.prior", {}, fixed(a.prior)),
+    el("td.number.value", {}, fixed(a.value)),
     el("td.number.visits", {}, el("span.visitbar", { style: { width: `${(34 * a.visits) / most}px` } }), a.visits || "–"));
   });
   const left = search.allowed - search.actions.length;
@@ -43,7 +53,7 @@ export function drawActions(host, search, { onhover, onpick, prior = "Qθ" } = {
     el("table.actions", {},
       el("thead", {}, el("tr", {},
         el("th", {}, "action"),
-        el("th.axis", {}, el("div", {}, el("span", {}, number(low)), el("span", {}, number(high)))),
+        el("th.axis", {}, el("div", {}, el("span", {}, fixed(low)), el("span", {}, fixed(high)))),
         el("th.number", {}, el("i.key.prior"), prior), el("th.number", {}, el("i.key.value"), "search"),
         el("th.number", {}, "visits"))),
       el("tbody", {}, rows)),

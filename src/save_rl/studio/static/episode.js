@@ -4,6 +4,13 @@ import { drawActions } from "./bars.js";
 import { cancel, follow, isOver, progressShare, progressText } from "./job.js";
 import { drawTree } from "./tree.js";
 
+// Icons of the buttons, 16 × 16.
+const ICONS = {
+  first: "M3 3h2v10H3z M13 3v10L6 8z", back: "M11 3v10L4 8z", on: "M5 3v10l7-5z",
+  play: "M4 2.5v11l9-5.5z", pause: "M4 3h3v10H4z M9 3h3v10H9z",
+};
+const icon = (name) => svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
+
 const FIELDS = ["checkpoint", "of", "seed", "level", "budget", "c", "most"];
 
 export async function show(main, query) {
@@ -163,13 +170,13 @@ class Page {
   // ---- one episode --------------------------------------------------------------------------
 
   makeBody() {
-    this.image = el("img", { alt: "the state" });
+    this.image = el("img", { alt: "the state", onload: () => coarse(this.image) });
     this.text = el("pre.state");
     this.caption = el("figcaption");
     this.figure = el("figure.picture", {}, el("div.stage", {}, this.image, this.text), this.caption);
     const button = (text, label, onclick) => el("button", { type: "button", "aria-label": label, title: label, onclick }, text);
     this.slider = el("input.scrub", { type: "range", min: 0, max: 0, value: 0, "aria-label": "step", oninput: () => this.go(Number(this.slider.value)) });
-    this.playButton = button("▶", "play (space)", () => this.toggle());
+    this.playButton = button(icon("play"), "play (space)", () => this.toggle());
     this.counter = el("output.counter");
     this.curve = svg("svg", { class: "rewards", viewBox: "0 0 400 90", preserveAspectRatio: "none", role: "img", "aria-label": "reward so far", onpointerdown: (e) => this.pointCurve(e), onpointermove: (e) => { if (e.buttons) this.pointCurve(e); } });
     this.curveLabels = el("div.curve-labels");
@@ -188,8 +195,8 @@ class Page {
     this.body.append(
       el("div.columns", {},
         el("section.card.watch", {}, this.figure,
-          el("div.transport", {}, button("⏮", "first step", () => this.go(0)), button("◀", "back (←)", () => this.go(this.at - 1)),
-            this.playButton, button("▶❘", "on (→)", () => this.go(this.at + 1)), this.slider, this.counter),
+          el("div.transport", {}, button(icon("first"), "first step (Home)", () => this.go(0)), button(icon("back"), "back (←)", () => this.go(this.at - 1)),
+            this.playButton, button(icon("on"), "on (→)", () => this.go(this.at + 1)), this.slider, this.counter),
           el("div.curve", {}, this.curve, this.curveLabels), this.facts),
         el("section.card.search", {}, el("div.head", {}, this.searchTitle, this.againForm), this.againStatus, this.actions)),
       el("section.card.treecard", {}, el("div.head", {}, el("h2", {}, "Tree"),
@@ -404,7 +411,7 @@ class Page {
     try {
       const shown = await this.look(path.map((n) => [n.action, null]));
       if (this.at !== at) return;
-      stage.replaceChildren(shown.picture ? el("img", { src: shown.picture, alt: "the state in this node" }) : el("pre.state", {}, shown.text));
+      stage.replaceChildren(shown.picture ? el("img", { src: shown.picture, alt: "the state in this node", onload: (event) => coarse(event.target) }) : el("pre.state", {}, shown.text));
       if (shown.over) trail.after(el("p.soft", {}, `The episode ends here: ${shown.over}.`));
     } catch (error) {
       if (error.name !== "AbortError") stage.replaceChildren(notice(error.message.split("\n")[0], "error"));
@@ -438,17 +445,24 @@ class Page {
       if (this.at < this.last) this.go(this.at + 1);
       else if (!this.job) this.stop();
     }, wait);
-    this.playButton.textContent = "❚❚";
-    this.playButton.setAttribute("aria-label", "pause (space)");
+    this.showPlayButton("pause");
   }
 
   stop() {
     clearInterval(this.playing);
     this.playing = null;
-    this.playButton.textContent = "▶";
-    this.playButton.setAttribute("aria-label", "play (space)");
+    this.showPlayButton("play");
+  }
+
+  showPlayButton(what) {
+    this.playButton.replaceChildren(icon(what));
+    this.playButton.setAttribute("aria-label", `${what} (space)`);
+    this.playButton.title = `${what} (space)`;
   }
 }
+
+/** Small pictures, such as the grids of MinAtar, keep their pixels when they are enlarged. */
+const coarse = (image) => image.classList.toggle("coarse", image.naturalWidth < 300);
 
 const sum = (list) => list.reduce((a, b) => a + b, 0);
 

@@ -1,6 +1,7 @@
 // A search tree as an interactive picture. It grows from left to right; the most visited child
 // continues its parent's row, the others start rows below, so labels never overlap.
 import { el, number, svg } from "./app.js";
+import { decimals } from "./bars.js";
 
 const ROW = 36, MARGIN = 22, GAP = 26, LETTER = 6.3, LONGEST = 30;
 const FEW = 8;  // children that are shown at first
@@ -34,6 +35,7 @@ export function drawTree(host, search, { onselect, selected = null } = {}) {
   const closed = new Set(), shown = new Map();  // closed nodes; how many children of others
   const values = nodes.slice(1).map((node) => node.value).filter((x) => x !== null);
   const low = Math.min(...values), high = Math.max(...values);
+  const fixed = decimals(values);
   const tip = el("div.tree-tip", { role: "tooltip", hidden: true });
   const canvas = el("div.tree-canvas", { tabindex: "0", role: "tree", "aria-label": "search tree" });
   host.replaceChildren(canvas, tip);
@@ -113,7 +115,7 @@ export function drawTree(host, search, { onselect, selected = null } = {}) {
   }
 
   function label(node) {
-    const value = node.value === null ? "" : `  ${number(node.value)}`;
+    const value = node.value === null ? "" : `  ${fixed(node.value)}`;
     return `${shorten(node.name)}${value}`;
   }
 
@@ -145,7 +147,7 @@ export function drawTree(host, search, { onselect, selected = null } = {}) {
     p.depth > 0 && svg("rect", { x: before + GAP - 4, y: y - 21, width: x - before - GAP, height: 20, class: "hit" }),
     shape,
     p.depth > 0 && svg("text", { x: before + GAP, y: y - 6 }, shorten(node.name),
-      node.value === null ? null : svg("tspan", { class: "number", dx: 8 }, number(node.value))),
+      node.value === null ? null : svg("tspan", { class: "number", dx: 8 }, fixed(node.value))),
     node.children.length > 0 && svg("g", {
       class: "fold", role: "button", "aria-label": folded ? "expand" : "collapse",
       onclick: (event) => { event.stopPropagation(); toggle(); },
