@@ -1,5 +1,6 @@
 """The trained agent of a run, as the studio has it act: any checkpoint, budget and c."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,18 +8,19 @@ from typing import Any
 import numpy as np
 
 from save_rl.agents import get_agent
-from save_rl.envs import make_simulator
+from save_rl.envs import GYM, make_simulator
 from save_rl.errors import InputError
 from save_rl.policy import Policy, load
 from save_rl.search.draw import tree_nodes
 from save_rl.studio.places import Step
 from save_rl.studio.records import Decision, decision_record
 from save_rl.studio.watched import Watched
-from save_rl.training.host.actor import has_levels, hardest_level
+from save_rl.training.host.actor import hardest_level, has_levels
 from save_rl.training.run.checkpoint import numbers
 from save_rl.training.run.run_directory import BEST
 from save_rl.training.run.trained import settings_of_run
-from save_rl.types import State
+from save_rl.training.settings import TrainSettings
+from save_rl.types import Simulator, State
 
 _LAST = "checkpoints"
 
@@ -37,8 +39,7 @@ class Acting:
                 f"'{agent.name}' remembers an episode, so the studio can't search from single "
                 "states of it; save-rl watch plays it."
             )
-        made = make_simulator(settings.env, settings.seeds[0], **settings.env_options)
-        self.simulator = Watched(made, tick)
+        self.simulator: Any = Watched(_simulator(settings), tick)
         self._folder, self._settings, self._agent, self._trust = folder, settings, agent, trust
         self._policies: dict[tuple[bool, int], tuple[int, Policy]] = {}
 
@@ -80,6 +81,15 @@ class Acting:
         chance = getattr(self.simulator, "stochastic", False) is True
         step = Step(found.action, real_luck(seed, number) if chance else None)
         return decision_record(self.simulator, state, decision), step
+
+
+def _simulator(settings: TrainSettings) -> Simulator:
+    """Return the simulator of a run; Gymnasium's environments draw only if they are told so."""
+    env, seed, options = settings.env, settings.seeds[0], settings.env_options
+    if env.startswith(GYM) and "render_mode" not in options:
+        with contextlib.suppress(InputError):  # this one does not draw
+            return make_simulator(env, seed, render_mode="rgb_array", **options)
+    return make_simulator(env, seed, **options)
 
 
 def search_seed(seed: int, number: int) -> int:

@@ -86,9 +86,12 @@ class Store:
             episode.rewards.append(record["reward"])
             episode.taken.append(record["step"])
             size = len(step)
-        same = episode.pictures and episode.pictures[-1] == picture
-        episode.pictures.append(episode.pictures[-1] if same else picture)
-        episode.bytes += size + (0 if same else len(picture))
+        if episode.pictures and episode.pictures[-1] == picture:
+            picture = episode.pictures[-1]  # once in memory
+        else:
+            size += len(picture)
+        episode.pictures.append(picture)
+        episode.bytes += size
         self._make_room(episode)
 
     def _make_room(self, needed: Episode) -> None:

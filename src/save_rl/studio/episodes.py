@@ -99,10 +99,7 @@ class Episodes:
 
 def service(request: Request) -> Episodes:
     """Return the studio's episodes."""
-    state = request.app.state
-    if getattr(state, "episodes", None) is None:
-        state.episodes = Episodes(state.trust)
-    return state.episodes
+    return request.app.state.episodes
 
 
 def choices(run: Path, name: str, trust: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from save_rl.errors import RunError
-from save_rl.studio.player_process import PlayerProcess
+from save_rl.studio.player_process import ACTING, PlayerProcess
 
 SEATS = 2
 PATIENCE = 60.0  # seconds for one call of a simulator
@@ -88,10 +88,17 @@ class Job:
 
 
 class Jobs:
-    """The queue and its seats; `close` it."""
+    """The queue and its seats; `close` it.
 
-    def __init__(self, trust: bool = False, patience: float = PATIENCE, seats: int = SEATS):
-        self.trust, self.patience = trust, patience
+    trust: see `save_rl.load`. patience: seconds for one call of a simulator. acting: see
+    `player.main`.
+    """
+
+    def __init__(
+        self, trust: bool = False, patience: float = PATIENCE, seats: int = SEATS,
+        acting: str = ACTING,
+    ):  # fmt: skip
+        self.trust, self.patience, self.acting = trust, patience, acting
         self._numbers = itertools.count(1)
         self._change = threading.Condition()
         self._waiting: list[Job] = []
@@ -226,7 +233,9 @@ class _Seat:
             self._end()
         fresh = self._process is None
         try:
-            process = self._process = self._process or PlayerProcess(job.folder, self._jobs.trust)
+            process = self._process = self._process or PlayerProcess(
+                job.folder, self._jobs.trust, self._jobs.acting
+            )
         except OSError as error:
             job.change("failed", f"A process that plays can't be started: {error}.")
             return

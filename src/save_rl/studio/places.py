@@ -56,9 +56,7 @@ class Places:
         if place.over:
             raise InputError(f"There is no step after the end of an episode ({place.over}).")
         luck = () if step.luck is None else (step.luck,)
-        state, reward, terminated, truncated = self._simulator.step(
-            place.state, step.action, *luck
-        )
+        state, reward, terminated, truncated = self._simulator.step(place.state, step.action, *luck)
         over = "terminated" if terminated else "truncated" if truncated else ""
         ending = getattr(state, "ending", "")
         if over and ending and isinstance(ending, str):

@@ -16,6 +16,7 @@ that another process can answer it as well.
 
 import contextlib
 import faulthandler
+import importlib
 import json
 import math
 import os
@@ -79,8 +80,8 @@ class Desk:
         self.check()
 
 
-def main(handle: str, parent: str, folder: str, trust: str) -> None:
-    """Answer requests until the server is gone."""
+def main(handle: str, parent: str, folder: str, trust: str, acting: str) -> None:
+    """Answer requests until the server is gone. acting: `module:class`, see `acting.Acting`."""
     die_with(int(parent))
     faulthandler.enable()
     desk = Desk(Connection(int(handle)))
@@ -92,7 +93,9 @@ def main(handle: str, parent: str, folder: str, trust: str) -> None:
         if player is None:
             desk.doing = request["number"]
             try:
-                player = Player(desk, Path(folder), trust == "1")
+                module, _, name = acting.partition(":")
+                kind = getattr(importlib.import_module(module), name)
+                player = Player(desk, kind(Path(folder), trust == "1", desk.tick))
             except (Exception, SystemExit, SimulatorFailed) as error:
                 desk.send({"kind": "failed", "why": _why(error)})
                 continue
@@ -118,15 +121,14 @@ def _why(error: BaseException) -> str:
 
 
 class Player:
-    """Answers requests for one run."""
+    """Answers requests for one run. acting: its agent, with its simulator."""
 
-    def __init__(self, desk: Desk, folder: Path, trust: bool):
-        from save_rl.studio.acting import Acting
+    def __init__(self, desk: Desk, acting: Any):
         from save_rl.studio.places import Places
 
-        self._desk = desk
-        self.acting = Acting(folder, trust, desk.tick)
-        self._places = Places(self.acting.simulator)
+        self._desk, self.acting = desk, acting
+        self._places = Places(acting.simulator)
+        self._note = ""  # why there are no pictures
 
     def answer(self, request: dict[str, Any]) -> None:
         """Answer a request; whatever goes wrong is the answer."""
@@ -148,29 +150,25 @@ class Player:
 
     def _play(self, request: dict[str, Any]) -> None:
         """Play an episode: a message for each state with the decision there, then the end."""
-        from save_rl.studio.records import picture
-
-        desk, sim, total = self._desk, self.acting.simulator, 0.0
+        desk, total, self._note = self._desk, 0.0, ""
         place = self._places.start(request["seed"], request["level"])
         number, over = 0, ""
         while not over:
             if number == request["most"]:
                 over = f"stopped after {number} steps"
                 break
-            shown = picture(sim, place.state)
+            shown, told = self._shown(place.state)
             decision, step = self._decide(request, place, number)
             after = self._places.step(place, step)
             if not math.isfinite(after.reward):
                 raise SimulatorFailed(f"step returned a reward of {after.reward}, not a number.")
             total, over = total + after.reward, after.over
-            content = {"search": decision, "text": self._text(place.state, shown)}
-            content |= {"step": list(step), "reward": after.reward, "total": total}
-            desk.send({"kind": "step", "record": content}, shown)
+            record = {"search": decision, "step": list(step), "reward": after.reward, **told}
+            desk.send({"kind": "step", "record": record}, shown)
             place, number = after, number + 1
             self._serve_others()
-        shown = picture(sim, place.state)
-        content = {"over": over, "total": total, "text": self._text(place.state, shown)}
-        desk.send({"kind": "done", "record": content}, shown)
+        shown, told = self._shown(place.state)
+        desk.send({"kind": "done", "record": {"over": over, "total": total, **told}}, shown)
 
     def _serve_others(self) -> None:
         """Answer what can be answered between two steps; leave the rest for later."""
@@ -200,12 +198,9 @@ class Player:
         self._desk.send({"kind": "done", "search": decision})
 
     def _look(self, request: dict[str, Any]) -> None:
-        from save_rl.studio.records import picture
-
-        place = self._there(request)
-        shown = picture(self.acting.simulator, place.state)
-        content = {"text": self._text(place.state, shown), "reward": place.reward}
-        self._desk.send({"kind": "done", "over": place.over, **content}, shown)
+        place, self._note = self._there(request), ""
+        shown, told = self._shown(place.state)
+        self._desk.send({"kind": "done", "over": place.over, "reward": place.reward, **told}, shown)
 
     def _there(self, request: dict[str, Any]) -> Any:
         """Return the place that a request names."""
@@ -214,10 +209,18 @@ class Player:
         start = self._places.start(request["seed"], request["level"])
         return self._places.walk(start, [Step(*step) for step in request["steps"]])
 
-    def _text(self, state: Any, shown: bytes) -> str:
-        from save_rl.studio.records import words
+    def _shown(self, state: Any) -> tuple[bytes, dict[str, str]]:
+        """Return the picture of a state; or a text, and a note if a picture failed."""
+        from save_rl.studio.records import picture, words
 
-        return "" if shown else words(self.acting.simulator, state)
+        sim, shown = self.acting.simulator, b""
+        if not self._note:
+            try:
+                shown = picture(sim, state)
+            except (SimulatorFailed, ValueError) as error:  # such as a package to draw with
+                last = str(error).splitlines()[-1]
+                self._note = f"There is no picture: {last}"
+        return shown, {"text": "" if shown else words(sim, state), "note": self._note}
 
 
 if __name__ == "__main__":

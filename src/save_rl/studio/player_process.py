@@ -14,22 +14,23 @@ from save_rl.processes import ONE_THREAD, end_group, ending, start_python
 
 _START = "from save_rl.studio.player import main; main(*sys.argv[1:])"
 _LAST_LINES = 40  # of what it has printed
+ACTING = "save_rl.studio.acting:Acting"
 
 
 class PlayerProcess:
-    """Starts a process that plays the run in a folder.
+    """Starts a process that plays the run in a folder; acting: see `player.main`.
 
     It computes on the CPU and in one thread, to leave the rest to a training that may be going on.
     """
 
-    def __init__(self, folder: Path, trust: bool):
+    def __init__(self, folder: Path, trust: bool, acting: str = ACTING):
         self.folder = folder
         ours, theirs = socket.socketpair()
         printed, writing = os.pipe()
         try:
             self._process = start_python(
                 _START, str(theirs.fileno()), str(os.getpid()), str(folder), str(int(trust)),
-                stdout=writing, stderr=writing, pass_fds=[theirs.fileno()],
+                acting, stdout=writing, stderr=writing, pass_fds=[theirs.fileno()],
                 env={**os.environ, **ONE_THREAD, "JAX_PLATFORMS": "cpu"},
             )  # fmt: skip
         except BaseException:

@@ -6,6 +6,7 @@ nodes, parents first.
 
 import io
 import math
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ MOST_NODES = 3000  # of a tree that a browser gets; the most visited ones
 _LONGEST_TEXT = 2000
 _MOST_NUMBERS = 64  # of an observation
 _OFFSET_DIGITS = 2
+_ADDRESS = re.compile(r" object at 0x|<\w+<")  # objects, and environments of Gymnasium, say no more
 
 
 class Decision(NamedTuple):
@@ -147,7 +149,7 @@ def picture(sim: Any, state: State) -> bytes:
 def words(sim: Simulator, state: State) -> str:
     """Return a state as text, for simulators without pictures: itself, or what it shows."""
     text = str(state)
-    if type(state).__repr__ is object.__repr__ or not text.strip():  # says nothing but its address
+    if not text.strip() or _ADDRESS.search(text):
         shown = sim.observe(state)
         parts = shown.values() if isinstance(shown, dict) else [shown]
         seen = np.concatenate([np.asarray(part).ravel() for part in parts])
