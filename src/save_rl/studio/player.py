@@ -103,7 +103,7 @@ def main(handle: str, parent: str, folder: str, trust: str, acting: str) -> None
 
 
 def _beat(desk: Desk, player: Any) -> None:
-    """Show that this process is alive: simulations so far, and how long a simulator's call takes."""
+    """Show signs of life: simulations so far, and how long a call of the simulator takes."""
     with contextlib.suppress(OSError):
         while True:
             time.sleep(HEARTBEAT)
