@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from save_rl.envs import make_simulator
 from save_rl.training.host.learner import make_learning
@@ -20,11 +21,11 @@ class _State(NamedTuple):
 
 
 def params_of(settings, luck):
-    """Return parameters of all seeds, `[seeds, ...]`."""
+    """Return parameters of all seeds, `[seeds, ...]`; nothing is compiled for it."""
     sim = make_simulator(settings.env, settings.seeds[0], **settings.env_options)
-    learning = make_learning(settings, sim)
-    keys = jax.random.split(jax.random.PRNGKey(luck), len(settings.seeds))
-    return jax.vmap(lambda key: learning.initial(key).params)(keys)
+    shapes = jax.eval_shape(make_learning(settings, sim).initial, jax.random.PRNGKey(0)).params
+    random, seeds = np.random.default_rng(luck), len(settings.seeds)
+    return jax.tree.map(lambda x: random.normal(0, 0.1, (seeds, *x.shape)).astype(x.dtype), shapes)
 
 
 def write_checkpoint(folder, settings, luck, number=1, best=False):

@@ -110,7 +110,9 @@ def test_cancelling_needs_only_the_number(studio):
     assert events(studio, job["job"])[-1]["state"] == "cancelled"
 
 
-@pytest.mark.parametrize("path", ["episodes/play", "episodes/open", "episodes/look", "jobs/1/cancel"])
+@pytest.mark.parametrize(
+    "path", ["episodes/play", "episodes/open", "episodes/look", "jobs/1/cancel"]
+)
 def test_actions_need_the_token(studio, path):
     code, answer = ask(f"{studio}/api/{path}", {"run": "ladder"}, token="another")
     assert code == 403
@@ -137,7 +139,9 @@ def test_bad_requests_are_refused_in_words(studio, path, body, code, words):
     assert words in answer["error"]
 
 
-@pytest.mark.parametrize("steps", ["x", [1], [[1, 2, 3]], [[True, None]], [["1", None]], [[1, "x"]]])
+@pytest.mark.parametrize(
+    "steps", ["x", [1], [[1, 2, 3]], [[True, None]], [["1", None]], [[1, "x"]]]
+)
 def test_bad_steps_are_refused(studio, episode, steps):
     asked = {"episode": episode, "step": 0, "steps": steps}
     code, answer = ask(f"{studio}/api/episodes/look", asked)

@@ -190,7 +190,7 @@ class Page {
       el("label", {}, el("span", {}, "Budget"), this.budget), el("label", {}, el("span", {}, "c"), this.c), this.againButton);
     this.tree = el("div.tree");
     this.inspector = el("aside.inspector", { "aria-live": "polite" });
-    this.treeTools = el("div.tools", {}, button("Expand all", "expand all", () => this.drawn?.expandAll()), button("Collapse", "collapse", () => this.drawn?.collapse()));
+    this.treeTools = el("div.tools", {}, button("Expand all", "Expand all", () => this.drawn?.expandAll()), button("Collapse", "Collapse", () => this.drawn?.collapse()));
     this.searchTitle = el("h2", {}, "Search");
     this.body.append(
       el("div.columns", {},
@@ -251,6 +251,7 @@ class Page {
     this.showState();
     this.showFacts(record);
     this.showSearch(record?.search ?? null);
+    this.body.dataset.shown = step;
     for (const near of [step + 1, step - 1, step + 2]) this.record(near).catch(() => {});
   }
 
