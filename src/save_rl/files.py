@@ -8,6 +8,8 @@ from pathlib import Path
 
 LOCK = ".lock"
 """Name of the file that a process locks while it trains in a folder."""
+FAILURE = "failure.txt"
+"""Name of the file that says why a run could not continue."""
 
 
 def is_empty(folder: Path) -> bool:

@@ -9,6 +9,8 @@ EXTRAS = {
     "'save-rl[construction]'.",
     "atari": "the Atari games need ale-py; install it with: pip install 'save-rl[atari]'.",
     "cluster": "--cluster needs Ray; install it with: pip install 'save-rl[cluster]'.",
+    "studio": "the studio needs Starlette and uvicorn; install them with: "
+    "pip install 'save-rl[studio]'.",
 }
 NEEDED = {
     "train covering": "construction",
@@ -30,11 +32,12 @@ NEEDED = {
     "bench train --env atari/MsPacman --seconds 1": "atari",
     "train gym/CartPole-v1 --cluster auto": "cluster",
     "bench train --env gym/CartPole-v1 --cluster": "cluster",
+    "studio . --port 0 --no-browser": "studio",
 }
 # One process answers them all: modules that were refused would get in the way of other tests.
 WITHOUT = """
 import contextlib, io, json, shlex, sys
-sys.modules.update(Box2D=None, ale_py=None, ray=None)
+sys.modules.update(Box2D=None, ale_py=None, ray=None, starlette=None)
 from save_rl.cli import main
 answers = {}
 for line in json.loads(sys.argv[1]):

@@ -8,8 +8,10 @@ It reads run directories as they are (docs/run-directory.md) and changes none.
 | `server.py` | the application: routes of all parts, pages, static files |
 | `security.py` | Host, Origin and token of a request; headers of an answer |
 | `folder.py` | finds runs and experiments; no path leads out of the folder |
+| `reading.py` | JSON and CSV files that may be broken; whether a run is training |
 | `metrics.py` | metrics.csv, read on as it grows |
-| `runs.py` | what there is to say about a run; the list of all, and its stream of changes |
+| `runs.py`, `stream.py` | a line for every run; changes of these lines as they happen |
+| `details.py` | one run: settings, provenance, tests, checkpoints |
 | `curves.py` | curves over seeds, thinned out for a screen |
 | `experiments.py` | figure, claims and runs of an experiment |
 | `episodes.py` | episodes of a run, step by step, with their searches |

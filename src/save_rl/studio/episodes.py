@@ -31,7 +31,7 @@ from save_rl.errors import InputError, require
 from save_rl.studio.episode_store import Episode, Store
 from save_rl.studio.folder import NotInFolder
 from save_rl.studio.jobs import Busy, Job, Jobs
-from save_rl.studio.runs import Unreadable, checkpoint_numbers, read_config
+from save_rl.studio.reading import Unreadable, checkpoint_numbers, read_config
 
 MOST_STEPS, MOST_BUDGET = 10_000, 100_000
 _LOOK_SECONDS = 30.0  # for an answer that a page waits for

@@ -5,12 +5,14 @@ import os
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 _BLOCK = 2**20  # bytes
-_TAIL = 2**16  # bytes; some hundred lines
+_TAIL = 2**13  # bytes
+_CELL = 20  # bytes; few cells are longer
+_LINES_PER_POINT = 4
 _MOST_VALUES = 2**24  # numbers in memory, of all tables: 128 MiB
 
 
@@ -71,15 +73,15 @@ class MetricsReader:
             self._read_on(file, now.st_size)
             return Table(self._columns, self._values, self._damaged)
 
-    def _read_on(self, file: object, size: int) -> None:
+    def _read_on(self, file: BinaryIO, size: int) -> None:
         pieces = [self._values] if len(self._values) else []
-        file.seek(self._offset)  # pyright: ignore[reportAttributeAccessIssue]
+        file.seek(self._offset)
         while self._offset < size:
-            block = file.read(min(_BLOCK, size - self._offset))  # pyright: ignore
+            block = file.read(min(_BLOCK, size - self._offset))
             end = block.rfind(b"\n") + 1
             if end == 0:
                 break  # half a line
-            file.seek(self._offset + end)  # pyright: ignore[reportAttributeAccessIssue]
+            file.seek(self._offset + end)
             lines = block[:end].splitlines()
             if self._offset == 0:
                 self._columns = _columns(lines.pop(0))
@@ -116,19 +118,56 @@ class MetricsCache:
         return sum(size for _, size in self._readers.values())
 
 
+def _open(path: Path) -> tuple[BinaryIO, tuple[str, ...], int, int]:
+    """Return an open file, its columns, and where its lines begin and end."""
+    file = path.open("rb")
+    columns = _columns(file.readline(_BLOCK))
+    return file, columns, file.tell(), os.fstat(file.fileno()).st_size
+
+
+def _whole_lines(file: BinaryIO, first: int, size: int, start: int) -> list[bytes]:
+    """Return the lines that lie completely in `size` bytes from `first`."""
+    file.seek(first)
+    data = file.read(size)
+    lines = data[: data.rfind(b"\n") + 1].splitlines()
+    return lines[1:] if first > start else lines  # the first one lacks its beginning
+
+
 def read_tail(path: Path, lines: int) -> Table:
-    """Return the last lines of a file, at least `lines` of them if it has as many."""
-    with path.open("rb") as file:
-        columns = _columns(file.readline(_BLOCK))
-        start, size = file.tell(), os.fstat(file.fileno()).st_size
-        want = max(_TAIL, 4 * lines * 16 * len(columns))
-        first = max(start, size - want)
-        file.seek(first)
-        data = file.read(size - first)
-    whole = data[: data.rfind(b"\n") + 1].splitlines()
-    if first > start:
-        whole = whole[1:]  # the first is half a line
+    """Return about the last `lines` lines of a file, however long it is."""
+    file, columns, start, end = _open(path)
+    with file:
+        size = max(_TAIL, lines * _CELL * len(columns))
+        first = max(start, end - size)
+        whole = _whole_lines(file, first, end - first, start)[-lines:]
     rows = [_numbers(line, len(columns)) for line in whole]
     good = [row for row in rows if row is not None]
     values = np.array(good) if good else np.empty((0, len(columns)))
     return Table(columns, values, len(rows) - len(good))
+
+
+def sample_column(path: Path, name: str, points: int, seeds: int = 1) -> list[float]:
+    """Return means of a column at no more than `points` places of a file, without reading it all.
+
+    Places are evenly spaced over the file; those without a value are left out. seeds: lines that
+    belong together.
+    """
+    file, columns, start, end = _open(path)
+    with file:
+        if name not in columns:
+            return []
+        size = max(_LINES_PER_POINT, seeds + 1) * _CELL * len(columns)
+        if end - start <= points * size:  # short: all of it
+            lines = _whole_lines(file, start, end - start, start)
+            each = max(seeds, math.ceil(len(lines) / points))
+            groups = [lines[i : i + each] for i in range(0, len(lines), each)]
+        else:
+            places = np.linspace(start, end - size, points).astype(int).tolist()
+            groups = [_whole_lines(file, place, size, start) for place in places]
+    index, found = columns.index(name), []
+    for group in groups:
+        rows = [_numbers(line, len(columns)) for line in group]
+        cells = [row[index] for row in rows if row and math.isfinite(row[index])]
+        if cells:
+            found.append(float(f"{sum(cells) / len(cells):.4g}"))
+    return found

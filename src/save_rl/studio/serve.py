@@ -6,6 +6,7 @@ import socket
 import threading
 import webbrowser
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from save_rl.errors import InputError, MissingExtra, require
@@ -36,40 +37,46 @@ def bind(host: str, port: int) -> socket.socket:
         raise InputError(f"--host: '{host}' can't be listened on ({error.strerror}).") from None
 
 
-def serve(folder: Path, *, host: str, port: int, browser: bool, trust: bool) -> None:
-    """Show a folder until Ctrl-C."""
-    require(0 <= port <= 65535, "--port", port, "between 0 and 65535")
-    if not folder.is_dir():
-        wrong = "is not a folder" if folder.exists() else "does not exist"
-        raise InputError(
-            f"FOLDER: '{folder}' {wrong}; give the folder of your runs, or make a first one with: "
-            "save-rl train tightrope --episodes 3000"
-        )
+def make_server(
+    folder: Path, listening: socket.socket, host: str = "127.0.0.1", trust: bool = False
+) -> tuple[Any, str]:
+    """Return the server of a folder on a socket, and the address to open."""
     try:
         import uvicorn
 
         from save_rl.studio.security import is_loopback, new_token
         from save_rl.studio.server import make_app
     except ImportError as error:
-        if error.name and error.name.split(".")[0] in ("starlette", "uvicorn", "anyio", "h11"):
+        if (error.name or "").split(".")[0] in ("starlette", "uvicorn"):
             raise MissingExtra(
                 "the studio needs Starlette and uvicorn; install them with: "
                 "pip install 'save-rl[studio]'."
             ) from None
         raise
-    token = new_token()
+    port, token = listening.getsockname()[1], new_token()
+    app = make_app(folder, token=token, host=host, port=port, trust=trust)
+    config = uvicorn.Config(
+        app, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None,
+        server_header=False, access_log=False, timeout_graceful_shutdown=3,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    app.state.stream.stopping = lambda: server.should_exit
+    shown = f"[{host}]" if ":" in host else host
+    secret = "" if is_loopback(host) else f"?token={quote(token)}"
+    return server, f"http://{shown}:{port}/{secret}"
+
+
+def serve(folder: Path, *, host: str, port: int, browser: bool, trust: bool) -> None:
+    """Show a folder until Ctrl-C."""
+    require(0 <= port <= 65535, "--port", port, "between 0 and 65535")
+    if not folder.is_dir():
+        wrong = "is not a folder" if folder.exists() else "does not exist"
+        raise InputError(
+            f"FOLDER: '{folder}' {wrong}; give the folder of your runs, or make a first run with: "
+            "save-rl train tightrope --episodes 3000"
+        )
     with bind(host, port) as listening:
-        port = listening.getsockname()[1]
-        app = make_app(folder, token=token, host=host, port=port, trust=trust)
-        config = uvicorn.Config(
-            app, loop="asyncio", http="h11", ws="none", lifespan="off", log_level="error",
-            server_header=False, timeout_graceful_shutdown=3,
-        )  # fmt: skip
-        server = uvicorn.Server(config)
-        app.state.stream.stopping = lambda: server.should_exit
-        shown = f"[{host}]" if ":" in host else host
-        secret = "" if is_loopback(host) else f"?token={quote(token)}"
-        address = f"http://{shown}:{port}/{secret}"
+        server, address = make_server(folder, listening, host, trust)
         print(f"studio of '{folder}': {address}  (Ctrl-C ends it)", flush=True)
         if browser:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()

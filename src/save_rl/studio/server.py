@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from save_rl.errors import InputError
-from save_rl.studio import curves, episodes, experiments, runs
+from save_rl.studio import curves, details, episodes, experiments, runs
 from save_rl.studio.folder import Folder, NotInFolder
 from save_rl.studio.security import Guard
 from save_rl.studio.stream import Stream
@@ -33,6 +33,7 @@ def make_app(
         routes=[
             *(Route(path, _page) for path in PAGES),
             *runs.routes,
+            *details.routes,
             *curves.routes,
             *experiments.routes,
             *episodes.routes,

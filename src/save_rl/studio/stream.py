@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from save_rl.studio.runs import Library, overview
+from save_rl.studio.runs import Library
 
 _ALIVE = 15  # seconds between signs of life
 
@@ -36,7 +36,7 @@ class Stream:
         listener = _Listener()
         self._listeners.add(listener)
         try:
-            now = await run_in_threadpool(overview, self._library)
+            now = await run_in_threadpool(self._library.overview)
             yield _event("all", now)
             if self._task is None:
                 self._last = {line["name"]: line for line in now["runs"]}

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def lock_folder(folder: Path, option: str, warn: Callable[[str], None]) -> int:
     """
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(handle)
     except BlockingIOError:
         os.close(handle)
         raise InputError(
@@ -29,3 +30,16 @@ def lock_folder(folder: Path, option: str, warn: Callable[[str], None]) -> int:
             "trains in it."
         )
     return handle
+
+
+def _lock(handle: int, tries: int = 5) -> None:
+    """Lock a file. A reader that asks whether it is locked, as the studio does, holds it for an
+    instant; so a few tries are made."""
+    for left in reversed(range(tries)):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if left == 0:
+                raise
+            time.sleep(0.02)

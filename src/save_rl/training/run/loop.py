@@ -361,6 +361,7 @@ def train(
         open_run = RunDirectory.resume if resume else RunDirectory.create
         folder = open_run(out, settings, str(target), seen.warn)
         stack.callback(folder.close)
+        stack.enter_context(folder.noting_failure())
         run = _Run(settings, program, folder, seen.warn, light_checkpoints)
         if resume:
             run.restore()

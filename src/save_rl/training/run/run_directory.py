@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from save_rl.agents import get_agent
-from save_rl.errors import InputError
-from save_rl.files import is_empty, write_atomically
+from save_rl.errors import InputError, RunError
+from save_rl.files import FAILURE, is_empty, write_atomically
 from save_rl.training.run.events import EventFile
 from save_rl.training.run.lock import lock_folder
 from save_rl.training.run.metrics_file import METRICS as METRICS
@@ -216,6 +216,16 @@ class RunDirectory:
     def read_metrics(self) -> list[dict[str, float]]:
         """Return the lines of `metrics.csv`, numbers as floats, empty cells left out."""
         return self.metrics.read()
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """Write down why the run can't continue, if it can't; forget why it could not before."""
+        (self.path / FAILURE).unlink(missing_ok=True)
+        try:
+            yield
+        except RunError as error:
+            write_atomically(self.path / FAILURE, f"{error}\n")
+            raise
 
     def close(self) -> None:
         """Unlock the folder."""
