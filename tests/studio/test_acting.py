@@ -1,6 +1,7 @@
 """What the studio records of a decision is what the run's policy decides."""
 
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,20 +9,22 @@ import pytest
 import save_rl
 from save_rl.envs import make_simulator
 from save_rl.errors import InputError
+from save_rl.search.draw import Node
 from save_rl.search.rules import Rule
 from save_rl.studio.acting import Acting, search_seed
 from save_rl.studio.episodes import choices, wanted_episode
 from save_rl.studio.places import Places, Step
+from save_rl.studio.records import Decision, decision_record
 from tests.studio.made_runs import make_run, write_checkpoint
 
 pytestmark = pytest.mark.xdist_group("studio-acting")
-BUDGET, C = 40, 0.05
+BUDGET, C = 40, 0.01
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("studio") / "run"
-    make_run(folder, env_options={"terminal": 50}, discount=0.9)
+    make_run(folder, env_options={"terminal": 20}, discount=0.9)
     return folder
 
 
@@ -44,7 +47,7 @@ def record(acting):
 
 def test_a_record_has_the_values_of_the_search(run, acting, record):
     policy = save_rl.load(run)
-    sim = make_simulator("tightrope", 0, terminal=50)
+    sim = make_simulator("tightrope", 0, terminal=20)
     state = sim.reset(3)
 
     def q_function(seen):
@@ -97,6 +100,21 @@ def test_a_path_of_the_tree_replays_its_rewards_and_ends(acting, record):
         assert reached[-1].reward == reward
         assert bool(reached[-1].over) == bool(terminal)
     assert len({place.state.position for place in reached}) > 2
+
+
+def test_luck_belongs_to_the_nodes_in_the_order_of_their_numbers():
+    nan = float("nan")
+    nodes = [
+        Node(0, -1, -1, 4, nan, 0.0, nan, False), Node(4, 0, 1, 1, 0.5, 0.0, 0.1, False),
+        Node(1, 0, 0, 3, 0.5, 0.0, 0.1, False), Node(2, 1, 0, 2, 0.5, 0.0, 0.1, True),
+    ]  # fmt: skip
+    found = Decision(0, np.zeros(2), np.zeros(2), np.array([3, 1]), nodes, luck=(11, 22, 44))
+    told = decision_record(SimpleNamespace(), None, found)
+    actions = {(parent, action): luck for (parent, action, *_), luck in zip(
+        told["tree"], told["luck"], strict=True
+    )}  # fmt: skip
+    assert actions == {(-1, -1): None, (0, 0): 11, (1, 0): 22, (0, 1): 44}
+    assert decision_record(SimpleNamespace(), None, found._replace(luck=(None,)))["luck"] is None
 
 
 def test_the_same_state_gives_the_same_decision(acting, record):

@@ -34,7 +34,7 @@ def play(page, **settings):
         page.locator(f".fields [name={name}]").fill(str(value))
     page.get_by_role("button", name="Play", exact=True).click()
     expect(page.locator("button.primary")).to_be_enabled(timeout=120_000)
-    expect(page.locator(".controls .job")).to_be_empty()
+    expect(page.locator(".setup .job")).to_be_empty()
 
 
 @pytest.fixture(autouse=True)
@@ -75,8 +75,8 @@ def test_space_plays_and_pauses(page):
 def test_the_chosen_action_is_marked_and_has_both_bars(page):
     row = page.locator("tr.chosen")
     expect(row).to_have_count(1)
-    expect(row.locator(".bar.prior")).to_have_count(1)
-    expect(row.locator(".bar.value")).to_have_count(1)
+    expect(row.locator(".qbar.prior")).to_have_count(1)
+    expect(row.locator(".qbar.value")).to_have_count(1)
     expect(page.locator("table.actions tbody tr")).to_have_count(12)
 
 

@@ -71,14 +71,17 @@ class Acting:
         seed, number: of the episode, and of the state in it; they seed the search. of: the run's
         seed.
         """
-        found = self.policy(best, of).act(
+        policy = self.policy(best, of)
+        self.simulator.luck.clear()
+        found = policy.act(
             state, budget, c=c, simulator=self.simulator, seed=search_seed(seed, number)
         )
         rule = self._agent.test_search
         decision = Decision(
-            found.action, found.prior, found.q_values, found.visits, tree_nodes(found.tree, 0, rule)
-        )
-        chance = getattr(self.simulator, "stochastic", False) is True
+            found.action, found.prior, found.q_values, found.visits,
+            tree_nodes(found.tree, 0, rule), tuple(self.simulator.luck),
+        )  # fmt: skip
+        chance = bool(getattr(self.simulator, "stochastic", False))
         step = Step(found.action, real_luck(seed, number) if chance else None)
         return decision_record(self.simulator, state, decision), step
 

@@ -27,7 +27,8 @@ class Decision(NamedTuple):
     """A search and the action it led to; arrays `[A]`.
 
     prior: Qθ, or the policy of agents with one; -inf where masked; None for agents without.
-    values: Q_MCTS where `visits` is above 0. nodes: of the tree, parents first.
+    values: Q_MCTS where `visits` is above 0. nodes: of the tree, parents first. luck: of the steps
+    that led to them, in the order of their numbers; empty without chance.
     """
 
     action: int
@@ -35,6 +36,7 @@ class Decision(NamedTuple):
     values: np.ndarray
     visits: np.ndarray
     nodes: Sequence[Node]
+    luck: Sequence[int | None] = ()
 
 
 def decision_record(sim: Simulator, state: State, found: Decision) -> dict[str, Any]:
@@ -59,6 +61,7 @@ def decision_record(sim: Simulator, state: State, found: Decision) -> dict[str, 
         ],
         "names": {str(a): name for a, name in names.items()},
         "tree": _tree(nodes),
+        "luck": _luck(nodes, found),
         "hidden": len(found.nodes) - len(nodes),
     }
 
@@ -83,6 +86,18 @@ def _tree(nodes: Sequence[Node]) -> list[list[Any]]:
         ]
         for node in nodes
     ]  # fmt: skip
+
+
+def _luck(nodes: Sequence[Node], found: Decision) -> list[int | None] | None:
+    """Return the luck of each row, None for the root; None without chance.
+
+    A search makes a step for every new node, and numbers its nodes in this order.
+    """
+    if not any(luck is not None for luck in found.luck):
+        return None
+    numbers = sorted(node.number for node in found.nodes[1:])
+    luck_of = dict(zip(numbers, found.luck, strict=False))
+    return [luck_of.get(node.number) for node in nodes]
 
 
 def _number(x: Any) -> float | None:

@@ -15,12 +15,15 @@ class SimulatorFailed(BaseException):  # searches count an Exception as a fault,
 class Watched:
     """A simulator that tells `tick` about every step, and reports errors as `SimulatorFailed`.
 
-    `since` is when the call in progress began; None between calls. All else is the simulator's own.
+    `since` is when the call in progress began; None between calls. `luck` lists the luck of all
+    steps, None without chance; clear it when you like. All else is the simulator's own.
     """
 
     def __init__(self, simulator: Any, tick: Callable[[], None]):
         self._simulator, self._tick = simulator, tick
         self.since: float | None = None
+        self.luck: list[int | None] = []
+        self._step = self._guarded("step")
         for name in _CALLS:
             if hasattr(simulator, name):
                 setattr(self, name, self._guarded(name))
@@ -30,7 +33,8 @@ class Watched:
 
     def step(self, *arguments: Any) -> Any:
         self._tick()
-        return self._guarded("step")(*arguments)
+        self.luck.append(int(arguments[2]) if len(arguments) > 2 else None)
+        return self._step(*arguments)
 
     def _guarded(self, name: str) -> Callable[..., Any]:
         call = getattr(self._simulator, name)

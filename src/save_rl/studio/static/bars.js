@@ -30,7 +30,7 @@ export function drawActions(host, search, { onhover, onpick, prior = "Qθ" } = {
   const origin = Math.min(Math.max(0, low), high);
   const place = (x) => (100 * (x - low)) / (high - low);
   const most = Math.max(1, ...search.actions.map((a) => a.visits));
-  const bar = (kind, x) => x !== null && el(`span.bar.${kind}`, { style: {
+  const bar = (kind, x) => x !== null && el(`span.qbar.${kind}`, { style: {
     left: `${Math.min(place(x), place(origin))}%`, width: `max(2px, ${Math.abs(place(x) - place(origin))}%)`,
   } });
   const rows = search.actions.map((a) => {
@@ -41,9 +41,9 @@ export function drawActions(host, search, { onhover, onpick, prior = "Qθ" } = {
       onfocus: () => onhover?.(a), onblur: () => onhover?.(null),
       onclick: () => onpick?.(a), onkeydown: (event) => { if (event.key === "Enter") onpick?.(a); },
     },
-    el("td.name", { title: search.names[a.action] }, chosen && el("span.pick", { title: "chosen", "aria-label": "chosen" }, "●"),
+    el("td.what", { title: search.names[a.action] }, chosen && el("span.pick", { title: "chosen", "aria-label": "chosen" }, "●"),
       search.names[a.action] ?? `action ${a.action}`),
-    el("td.bars", {}, el("div", {}, el("span.zero", { style: { left: `${place(origin)}%` } }), bar("prior", a.prior), bar("value", a.value))),
+    el("td.qbars", {}, el("div", {}, el("span.zero", { style: { left: `${place(origin)}%` } }), bar("prior", a.prior), bar("value", a.value))),
     el("td.number.prior", {}, fixed(a.prior)),
     el("td.number.value", {}, fixed(a.value)),
     el("td.number.visits", {}, el("span.visitbar", { style: { width: `${(34 * a.visits) / most}px` } }), a.visits || "–"));

@@ -19,8 +19,9 @@ export async function show(main, query) {
   document.head.append(el("link", { rel: "stylesheet", href: "/static/episode.css" }));
   document.title = `Episodes of ${run}`;
   const about = await getJSON("/api/episodes", { run });
-  main.append(el("p.crumbs", {}, el("a", { href: "/" }, "Runs"), " / ", el("a", { href: address("/run", { run }) }, run), " / "),
-    el("h1", {}, "Episodes"));
+  main.append(el("div.top", {}, el("div.grow", {},
+    el("h1", {}, "Episodes of ", el("a", { href: address("/run", { run }) }, run)),
+    about.env ? el("p.where", {}, `${about.env} · ${about.agent}`) : null)));
   if (about.problem) {
     main.append(notice(about.problem, "error"));
     return;
@@ -37,7 +38,7 @@ class Page {
     this.played = el("div.played", { "aria-label": "played episodes" });
     this.body = el("div.episode", { hidden: true });
     this.empty = el("p.hint", {}, "Choose a seed and press Play: the server plays the episode here, and keeps every search.");
-    main.append(el("section.card.controls", {}, this.form, this.status, this.played), this.empty, this.body);
+    main.append(el("section.card.setup", {}, this.form, this.status, this.played), this.empty, this.body);
     this.makeBody();
     this.showPlayed(about.episodes);
     addEventListener("keydown", (event) => this.key(event));
@@ -161,7 +162,7 @@ class Page {
 
   showPlayed(episodes) {
     const levelText = (s) => (s.level === null ? "" : ` · level ${s.level}`);
-    this.played.replaceChildren(...episodes.map((e) => el("button.chip", {
+    this.played.replaceChildren(...episodes.map((e) => el("button.past", {
       type: "button", "data-episode": e.episode, onclick: () => this.open(e, 0),
       "aria-pressed": String(this.episode?.episode === e.episode),
     }, `seed ${e.settings.seed}${levelText(e.settings)} · budget ${e.settings.budget} · reward ${number(sum(e.rewards), 2)}`)));
@@ -193,7 +194,7 @@ class Page {
     this.treeTools = el("div.tools", {}, button("Expand all", "Expand all", () => this.drawn?.expandAll()), button("Collapse", "Collapse", () => this.drawn?.collapse()));
     this.searchTitle = el("h2", {}, "Search");
     this.body.append(
-      el("div.columns", {},
+      el("div.split", {},
         el("section.card.watch", {}, this.figure,
           el("div.transport", {}, button(icon("first"), "first step (Home)", () => this.go(0)), button(icon("back"), "back (←)", () => this.go(this.at - 1)),
             this.playButton, button(icon("on"), "on (→)", () => this.go(this.at + 1)), this.slider, this.counter),
@@ -247,7 +248,7 @@ class Page {
     }
     if (this.episode !== episode && this.episode?.episode !== episode.episode) return;
     if (this.at !== step) return;
-    this.current_record = record;
+    this.recordHere = record;
     this.showState();
     this.showFacts(record);
     this.showSearch(record?.search ?? null);
@@ -270,7 +271,7 @@ class Page {
   pictureOf(step) { return `/api/episodes/${this.episode.episode}/pictures/${step}`; }
 
   showState(shown = null) {
-    const record = this.current_record;
+    const record = this.recordHere;
     const src = shown ? shown.picture : this.episode.pictures ? this.pictureOf(this.at) : null;
     const text = shown ? shown.text : record?.text ?? (this.at === this.last ? this.episode.last_text : "");
     this.image.hidden = !src;
@@ -390,7 +391,7 @@ class Page {
     const { at } = this;
     this.previewing = setTimeout(async () => {
       try {
-        const shown = await this.look([[action.action, null]]);
+        const shown = await this.look([[action.action, this.recordHere?.step[1] ?? null]]);
         if (this.at !== at) return;
         const over = shown.over ? `, ${shown.over}` : "";
         this.showState({ ...shown, label: `after ${search.names[action.action]}: reward ${number(shown.reward)}${over}` });
@@ -410,7 +411,7 @@ class Page {
       node.parent >= 0 && [row("value", number(node.value, 4)), row("prior", number(node.prior, 4))],
       row("visits", number(node.visits)), node.parent >= 0 && row("reward", number(node.reward, 4))));
     try {
-      const shown = await this.look(path.map((n) => [n.action, null]));
+      const shown = await this.look(path.map((n) => [n.action, n.luck]));
       if (this.at !== at) return;
       stage.replaceChildren(shown.picture ? el("img", { src: shown.picture, alt: "the state in this node", onload: (event) => coarse(event.target) }) : el("pre.state", {}, shown.text));
       if (shown.over) trail.after(el("p.soft", {}, `The episode ends here: ${shown.over}.`));

@@ -11,6 +11,7 @@ const SMALL = 4, LARGE = 11;  // radii
 export function readTree(search) {
   const nodes = search.tree.map(([parent, action, visits, value, reward, prior, terminal], at) => ({
     at, parent, action, visits, value, reward, prior, terminal: Boolean(terminal), children: [],
+    luck: search.luck?.[at] ?? null,  // of the step that led here, in a simulator with chance
     name: parent < 0 ? "root" : search.names[action] ?? `action ${action}`,
   }));
   for (const node of nodes.slice(1)) nodes[node.parent].children.push(node);
@@ -146,8 +147,8 @@ export function drawTree(host, search, { onselect, selected = null } = {}) {
     svg("circle", { cx: x, cy: y, r: LARGE + 5, class: "hit" }),
     p.depth > 0 && svg("rect", { x: before + GAP - 4, y: y - 21, width: x - before - GAP, height: 20, class: "hit" }),
     shape,
-    p.depth > 0 && svg("text", { x: before + GAP, y: y - 6 }, shorten(node.name),
-      node.value === null ? null : svg("tspan", { class: "number", dx: 8 }, fixed(node.value))),
+    p.depth > 0 && svg("text", { x: before + GAP, y: y - 6, class: node.parent === 0 && node.action === search.chosen ? "picked" : null }, shorten(node.name),
+      node.value === null ? null : svg("tspan", { class: "value", dx: 8 }, fixed(node.value))),
     node.children.length > 0 && svg("g", {
       class: "fold", role: "button", "aria-label": folded ? "expand" : "collapse",
       onclick: (event) => { event.stopPropagation(); toggle(); },
