@@ -13,7 +13,7 @@ class Studio:
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")] = Path("runs")
     """Folder with runs and experiments, at any depth."""
-    port: int = 7283
+    port: int = 7283  # S-A-V-E on the keys of a telephone
     """Port of the page; 0 for any that is free."""
     host: str = "127.0.0.1"
     """Address to listen on. Other machines can reach the page only if this is changed; they then

@@ -85,6 +85,7 @@ class MetricsReader:
             lines = block[:end].splitlines()
             if self._offset == 0:
                 self._columns = _columns(lines.pop(0))
+                self._values = np.empty((0, len(self._columns)))
             self._offset += end
             rows = [_numbers(line, len(self._columns)) for line in lines]
             whole = [row for row in rows if row is not None]

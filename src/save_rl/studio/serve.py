@@ -11,9 +11,6 @@ from urllib.parse import quote
 
 from save_rl.errors import InputError, MissingExtra, require
 
-PORT = 7283
-"""S-A-V-E on the keys of a telephone."""
-
 
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket that listens; refuse, in words, an address that can't be had."""
@@ -38,9 +35,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(
-    folder: Path, listening: socket.socket, host: str = "127.0.0.1", trust: bool = False
-) -> tuple[Any, str]:
-    """Return the server of a folder on a socket, and the address to open."""
+    folder: Path, listening: socket.socket, host: str = "127.0.0.1", trust: bool = False,
+    seconds: float = 1.0,
+) -> tuple[Any, str]:  # fmt: skip
+    """Return the server of a folder on a socket, and the address to open; see `make_app`."""
     try:
         import uvicorn
 
@@ -54,7 +52,7 @@ def make_server(
             ) from None
         raise
     port, token = listening.getsockname()[1], new_token()
-    app = make_app(folder, token=token, host=host, port=port, trust=trust)
+    app = make_app(folder, token=token, host=host, port=port, trust=trust, seconds=seconds)
     config = uvicorn.Config(
         app, loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None,
         server_header=False, access_log=False, timeout_graceful_shutdown=3,

@@ -22,12 +22,13 @@ PAGES = ("/", "/run", "/episode", "/experiments", "/experiment")
 
 
 def make_app(
-    folder: Path, *, token: str, host: str = "127.0.0.1", port: int = 80, trust: bool = False
-) -> Starlette:
+    folder: Path, *, token: str, host: str = "127.0.0.1", port: int = 80, trust: bool = False,
+    seconds: float = 1.0,
+) -> Starlette:  # fmt: skip
     """Return the application that shows a folder.
 
     token: what actions need, and every request if `host` is not this machine. trust: episodes may
-    import the package.module:factory that a run names.
+    import the package.module:factory that a run names. seconds: between two looks at the folder.
     """
     app = Starlette(
         routes=[
@@ -42,12 +43,13 @@ def make_app(
         ],
         middleware=[Middleware(Guard, token=token, host=host, port=port)],
         exception_handlers={
-            NotInFolder: _answer(404), InputError: _answer(400), OSError: _unreadable
+            NotInFolder: _answer(404), InputError: _answer(400), OSError: _unreadable,
+            Exception: _failed,
         },
     )  # fmt: skip
-    app.state.folder = Folder(folder)
+    app.state.folder = Folder(folder, seconds)
     app.state.library = runs.Library(app.state.folder)
-    app.state.stream = Stream(app.state.library)
+    app.state.stream = Stream(app.state.library, seconds)
     app.state.trust = trust
     app.state.episodes = episodes.Episodes(trust)
     app.state.html = (STATIC / "index.html").read_text().replace("TOKEN", token)
@@ -72,3 +74,9 @@ def _answer(code: int) -> Any:
 def _unreadable(request: Request, error: Exception) -> Response:
     why = getattr(error, "strerror", None) or str(error)
     return JSONResponse({"error": f"can't be read: {why}."}, 500)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    """Answer after a mistake of ours; the terminal gets the traceback."""
+    what = f"{type(error).__name__}: {error}"
+    return JSONResponse({"error": f"The studio failed ({what}); its terminal says more."}, 500)

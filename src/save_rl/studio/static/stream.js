@@ -38,6 +38,7 @@ export function listen(hear) {
       const worker = new SharedWorker("/static/updates.js", { type: "module", name: "updates" });
       worker.port.onmessage = (event) => say(event.data);
       end = () => { worker.port.postMessage("bye"); worker.port.close(); };
+      worker.onerror = () => { end?.(); end = follow(say); }; // its script could not be loaded
     } else {
       end = follow(say);
     }

@@ -1,0 +1,61 @@
+"""A real browser and a real server, shared by the tests of a module.
+
+Where chromium is missing, these tests are skipped and say how to get it; with
+SAVE_RL_REQUIRE_BROWSER set they fail.
+"""
+
+import os
+import shutil
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from save_rl.studio.serve import bind, make_server
+
+GET_IT = "no browser; install one, on Debian with: apt-get install chromium"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium. Module-wide, because asyncio.run is impossible while Playwright is open."""
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+    if path is None:
+        if os.environ.get("SAVE_RL_REQUIRE_BROWSER"):
+            pytest.fail(GET_IT)
+        pytest.skip(GET_IT)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@contextmanager
+def serving(folder, host="127.0.0.1", port=0, trust=False):
+    """A server in a thread; yields its address. It is closed as by Ctrl-C."""
+    with bind(host, port) as listening:
+        server, address = make_server(folder, listening, host, trust, seconds=0.2)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture
+def page(browser):
+    """A new page. An error in its scripts, or a request to elsewhere, fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    opened = context.new_page()
+    errors, asked = [], []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.set_default_timeout(20_000)
+    yield opened
+    context.close()
+    assert errors == []
+    assert [url for url in asked if not url.startswith(("http://127.", "blob:"))] == []
