@@ -16,8 +16,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect, sync_playwright
 
 import save_rl
-from save_rl.studio.serve import bind
-from save_rl.studio.server import make_app
+from save_rl.studio.serve import bind, make_server, run_server
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SEED, LEVEL, BUDGET, C = 3, 2, 100, 0.01
@@ -26,21 +25,15 @@ SEED, LEVEL, BUDGET, C = 3, 2, 100, 0.01
 @contextmanager
 def studio(folder: Path):
     """Serve a folder; yield the address."""
-    import uvicorn
-
     with bind("127.0.0.1", 0) as listening:
-        port = listening.getsockname()[1]
-        app = make_app(folder, token="pictures", port=port)
-        config = uvicorn.Config(app, ws="none", lifespan="off", log_level="error")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        server, address = make_server(folder, listening)
+        thread = threading.Thread(target=run_server, args=(server, listening))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{port}"
+            yield address.rstrip("/")
         finally:
             server.should_exit = True
             thread.join()
-            app.state.episodes.close()
 
 
 def play(page: Page, address: str) -> None:

@@ -3,22 +3,22 @@
 import re
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.studio.conftest import serving
 from tests.studio.made_runs import make_run
 
-playwright = pytest.importorskip("playwright.sync_api")
-expect = playwright.expect
-
-pytestmark = pytest.mark.xdist_group("studio-browser")
-EPISODE = "/episode?run=rope"
+# One worker runs them all, with one page.
+pytestmark = pytest.mark.xdist_group("studio-episode-page")
+EPISODE = "episode?run=rope"
 
 
 @pytest.fixture(scope="module")
-def page(browser, studio_of, tmp_path_factory):
+def page(browser, tmp_path_factory):
     """The page of a run whose agent knows nothing, after it has played an episode."""
     folder = tmp_path_factory.mktemp("runs")
     make_run(folder / "rope", env_options={"terminal": 30, "reward": "dense"}, c=0.05, budget=12)
-    with studio_of(folder) as address:
+    with serving(folder) as address:
         tab = browser.new_page(viewport={"width": 1280, "height": 900})
         errors = []
         tab.on("pageerror", lambda error: errors.append(str(error)))
@@ -26,7 +26,7 @@ def page(browser, studio_of, tmp_path_factory):
         play(tab, seed=5)
         yield tab
         tab.close()
-        assert errors == []
+    assert errors == []
 
 
 def play(page, **settings):

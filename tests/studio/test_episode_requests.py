@@ -1,23 +1,20 @@
 """The episode page's requests over HTTP: who may ask, what is refused in words, what streams."""
 
 import json
-import threading
-import time
+import re
 import urllib.error
 import urllib.request
+from functools import cache
 
 import pytest
-import uvicorn
 
 from save_rl.studio.episodes import Episodes
 from save_rl.studio.jobs import Jobs
-from save_rl.studio.serve import bind
-from save_rl.studio.server import make_app
 from tests.studio import playing
+from tests.studio.conftest import serving
 from tests.studio.made_runs import make_run
 
 pytestmark = pytest.mark.xdist_group("studio-requests")
-TOKEN = "token-of-this-test"
 
 
 @pytest.fixture(scope="module")
@@ -27,27 +24,22 @@ def studio(tmp_path_factory):
     make_run(folder / "ladder")
     (folder / "broken").mkdir()
     (folder / "broken" / "config.json").write_text("{")
-    with bind("127.0.0.1", 0) as listening:
-        port = listening.getsockname()[1]
-        app = make_app(folder, token=TOKEN, port=port)
-        app.state.episodes = Episodes(False, Jobs(acting=playing.ACTING))
-        server = uvicorn.Server(
-            uvicorn.Config(app, ws="none", lifespan="off", log_level="error", http="h11")
-        )
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{port}"
-        server.should_exit = True
-        thread.join()
-        app.state.episodes.close()
+    with serving(folder, episodes=Episodes(False, Jobs(acting=playing.ACTING))) as address:
+        yield address.rstrip("/")
 
 
-def ask(url, body=None, token=TOKEN):
+@cache
+def token(studio):
+    """Return the token that the page has."""
+    with urllib.request.urlopen(studio) as answer:
+        return re.search('name="token" content="([^"]+)"', answer.read().decode())[1]
+
+
+def ask(url, body=None, secret=None):
     """Return status and JSON of an answer; a body makes it a POST."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"X-Studio-Token": token})
+    secret = secret or token(url.partition("/api")[0])
+    request = urllib.request.Request(url, data, {"X-Studio-Token": secret})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, json.loads(answer.read())
@@ -114,7 +106,7 @@ def test_cancelling_needs_only_the_number(studio):
     "path", ["episodes/play", "episodes/open", "episodes/look", "jobs/1/cancel"]
 )
 def test_actions_need_the_token(studio, path):
-    code, answer = ask(f"{studio}/api/{path}", {"run": "ladder"}, token="another")
+    code, answer = ask(f"{studio}/api/{path}", {"run": "ladder"}, secret="another")
     assert code == 403
     assert "token" in answer["error"]
 
