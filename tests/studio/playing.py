@@ -73,7 +73,8 @@ class Acting:
     def choices(self):
         return {"levels": 5, "actions": 3, "pictures": True, "process": os.getpid()}
 
-    def decide(self, state, *, seed, number, budget, c, best, of):
+    def decide(self, states, *, seed, budget, c, best, of):
+        state, number = states[-1], len(states) - 1
         nodes, values, visits = [Node(0, -1, -1, 0, float("nan"), 0.0, float("nan"), False)], [], []
         for k in range(budget):
             _, reward, over, _ = self.simulator.step(state, k % 3)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import save_rl
+from save_rl.agents import get_agent
 from save_rl.envs import make_simulator
 from save_rl.errors import InputError
 from save_rl.search.draw import Node
@@ -35,8 +36,8 @@ def acting(run):
 
 def decide(acting, state, **options):
     return acting.decide(
-        state,
-        **{"seed": 3, "number": 0, "budget": BUDGET, "c": C, "best": False, "of": 0} | options,
+        [state],
+        **{"seed": 3, "budget": BUDGET, "c": C, "best": False, "of": 0} | options,
     )
 
 
@@ -68,10 +69,10 @@ def test_a_record_has_the_values_of_the_search(run, acting, record):
     assert record["chosen"] == best
 
 
-def test_the_best_actions_are_shown(acting, record):
-    found = acting.policy(False, 0).act(
-        acting.simulator.reset(3), BUDGET, c=C, simulator=acting.simulator, seed=search_seed(3, 0)
-    )
+def test_the_best_actions_are_shown(run, acting, record):
+    found = save_rl.load(run).act(
+        acting.simulator.reset(3), BUDGET, c=C, seed=search_seed(3, 0)
+    )  # fmt: skip
     tried = sorted(np.flatnonzero(found.visits), key=lambda a: -found.q_values[a])
     shown = [row["action"] for row in record["actions"]]
     assert len(shown) == 12
@@ -216,7 +217,7 @@ def test_the_rule_of_the_agent_is_used(tmp_path):
     make_run(tmp_path / "run", agent="save-puct")
     acting = Acting(tmp_path / "run", False, lambda: None)
     record, _ = decide(acting, acting.simulator.reset(0), budget=8)
-    assert acting.policy(False, 0).agent.test_search == Rule.PUCT
+    assert get_agent("save-puct").test_search == Rule.PUCT
     total = sum(row["prior"] for row in record["actions"])
     assert 0 < total <= 1  # a policy
     roots = {action: value for parent, action, _, value, *_ in record["tree"][1:] if parent == 0}

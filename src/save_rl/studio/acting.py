@@ -1,7 +1,7 @@
 """The trained agent of a run, as the studio has it act: any checkpoint, budget and c."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from save_rl.agents import get_agent
 from save_rl.envs import GYM, make_simulator
 from save_rl.errors import InputError
-from save_rl.policy import Policy, load
+from save_rl.policy import load
 from save_rl.search.draw import tree_nodes
 from save_rl.studio.places import Step
 from save_rl.studio.records import Decision, decision_record
@@ -23,6 +23,8 @@ from save_rl.training.settings import TrainSettings
 from save_rl.types import Simulator, State
 
 _LAST = "checkpoints"
+# Decides in the last of an episode's states, with this budget, c and seed.
+Decide = Callable[[Sequence[State], int, float, int], Decision]
 
 
 class Acting:
@@ -33,15 +35,9 @@ class Acting:
 
     def __init__(self, folder: Path, trust: bool, tick: Callable[[], None]):
         settings = settings_of_run(folder, "run", trust)
-        agent = get_agent(settings.agent)
-        if agent.recurrent:
-            raise InputError(
-                f"'{agent.name}' remembers an episode, so the studio can't search from single "
-                "states of it; save-rl watch plays it."
-            )
         self.simulator: Any = Watched(_simulator(settings), tick)
-        self._folder, self._settings, self._agent, self._trust = folder, settings, agent, trust
-        self._policies: dict[tuple[bool, int], tuple[int, Policy]] = {}
+        self._folder, self._settings, self._trust = folder, settings, trust
+        self._agents: dict[tuple[bool, int], tuple[int, Any]] = {}
 
     def choices(self) -> dict[str, Any]:
         """Return what there is to choose."""
@@ -49,41 +45,51 @@ class Acting:
         levels = hardest_level(sim) + 1 if has_levels(sim) else 0
         return {"levels": levels, "actions": sim.num_actions, "pictures": hasattr(sim, "render")}
 
-    def policy(self, best: bool, seed: int) -> Policy:
+    def decide(
+        self, states: Sequence[State], *, seed: int, budget: int, c: float, best: bool, of: int
+    ) -> tuple[dict[str, Any], Step]:
+        """Search from the last of the states of an episode, which begin with its first.
+
+        Returns the record of the decision, and the step that it leads to. seed: of the episode; it
+        seeds the search. of: the run's seed.
+        """
+        number, sim = len(states) - 1, self.simulator
+        agent = self._agent(best, of)
+        sim.luck.clear()
+        decision = agent(states, budget, c, search_seed(seed, number))
+        decision = decision._replace(luck=tuple(sim.luck))
+        chance = bool(getattr(sim, "stochastic", False))
+        step = Step(decision.action, real_luck(seed, number) if chance else None)
+        return decision_record(sim, states[-1], decision), step
+
+    def _agent(self, best: bool, seed: int) -> Decide:
         """Return the agent with the parameters of a checkpoint, read again if there is a newer one.
 
         seed: of the run.
         """
         newest = max(numbers(self._folder / (BEST if best else _LAST)), default=-1)
-        known, policy = self._policies.get((best, seed), (-1, None))
-        if policy is None or known != newest:
-            policy = load(
-                self._folder, seed=seed, last=not best, trust=self._trust, simulator=self.simulator
-            )
-            self._policies[best, seed] = newest, policy
-        return policy
+        known, agent = self._agents.get((best, seed), (-1, None))
+        if agent is None or known != newest:
+            agent = self._load(best, seed)
+            self._agents[best, seed] = newest, agent
+        return agent
 
-    def decide(
-        self, state: State, *, seed: int, number: int, budget: int, c: float, best: bool, of: int
-    ) -> tuple[dict[str, Any], Step]:
-        """Search from a state; return the record of the decision, and the step that it leads to.
+    def _load(self, best: bool, seed: int) -> Decide:
+        settings, sim = self._settings, self.simulator
+        if get_agent(settings.agent).recurrent:
+            from save_rl.studio.remembering import Remembering
 
-        seed, number: of the episode, and of the state in it; they seed the search. of: the run's
-        seed.
-        """
-        policy = self.policy(best, of)
-        self.simulator.luck.clear()
-        found = policy.act(
-            state, budget, c=c, simulator=self.simulator, seed=search_seed(seed, number)
-        )
-        rule = self._agent.test_search
-        decision = Decision(
-            found.action, found.prior, found.q_values, found.visits,
-            tree_nodes(found.tree, 0, rule), tuple(self.simulator.luck),
+            return Remembering(self._folder, settings, sim, best).decide
+        policy = load(
+            self._folder, seed=seed, last=not best, trust=self._trust, simulator=sim
         )  # fmt: skip
-        chance = bool(getattr(self.simulator, "stochastic", False))
-        step = Step(found.action, real_luck(seed, number) if chance else None)
-        return decision_record(self.simulator, state, decision), step
+
+        def decide(states: Sequence[State], budget: int, c: float, seed: int) -> Decision:
+            found = policy.act(states[-1], budget, c=c, simulator=sim, seed=seed)
+            nodes = tree_nodes(found.tree, 0, policy.agent.test_search)
+            return Decision(found.action, found.prior, found.q_values, found.visits, nodes)
+
+        return decide
 
 
 def _simulator(settings: TrainSettings) -> Simulator:

@@ -1,6 +1,5 @@
 """States of episodes, by the start of an episode and the steps since."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from save_rl.errors import InputError
@@ -64,9 +63,3 @@ class Places:
         after = place.after[step] = Place(state, float(reward), over)
         self._count += 1
         return after
-
-    def walk(self, place: Place, steps: Sequence[Step]) -> Place:
-        """Return the place after some steps."""
-        for step in steps:
-            place = self.step(place, step)
-        return place

@@ -152,20 +152,21 @@ class Player:
         """Play an episode: a message for each state with the decision there, then the end."""
         desk, total, self._note = self._desk, 0.0, ""
         place = self._places.start(request["seed"], request["level"])
-        number, over = 0, ""
+        states, over = [place.state], ""
         while not over:
-            if number == request["most"]:
-                over = f"stopped after {number} steps"
+            if len(states) > request["most"]:
+                over = f"stopped after {request['most']} steps"
                 break
             shown, told = self._shown(place.state)
-            decision, step = self._decide(request, place, number)
+            decision, step = self._decide(request, states)
             after = self._places.step(place, step)
             if not math.isfinite(after.reward):
                 raise SimulatorFailed(f"step returned a reward of {after.reward}, not a number.")
             total, over = total + after.reward, after.over
             record = {"search": decision, "step": list(step), "reward": after.reward, **told}
             desk.send({"kind": "step", "record": record}, shown)
-            place, number = after, number + 1
+            place = after
+            states.append(place.state)
             self._serve_others()
         shown, told = self._shown(place.state)
         desk.send({"kind": "done", "record": {"over": over, "total": total, **told}}, shown)
@@ -183,31 +184,30 @@ class Player:
         for request in later:
             inbox.put(request)
 
-    def _decide(self, request: dict[str, Any], place: Any, number: int) -> tuple[Any, Any]:
-        """Search from the `number`-th state of an episode; return the record and the step."""
+    def _decide(self, request: dict[str, Any], states: list[Any]) -> tuple[Any, Any]:
+        """Search from the last of an episode's states; return the record and the step."""
         self._desk.simulations = 0
         self._desk.check()
-        return self.acting.decide(
-            place.state, seed=request["seed"], number=number, budget=request["budget"],
-            c=request["c"], best=request["best"], of=request["of"],
-        )  # fmt: skip
+        asked = {name: request[name] for name in ("seed", "budget", "c", "best", "of")}
+        return self.acting.decide(states, **asked)
 
     def _search(self, request: dict[str, Any]) -> None:
-        place = self._there(request)
-        decision, _ = self._decide(request, place, len(request["steps"]))
+        decision, _ = self._decide(request, [place.state for place in self._way(request)])
         self._desk.send({"kind": "done", "search": decision})
 
     def _look(self, request: dict[str, Any]) -> None:
-        place, self._note = self._there(request), ""
+        place, self._note = self._way(request)[-1], ""
         shown, told = self._shown(place.state)
         self._desk.send({"kind": "done", "over": place.over, "reward": place.reward, **told}, shown)
 
-    def _there(self, request: dict[str, Any]) -> Any:
-        """Return the place that a request names."""
+    def _way(self, request: dict[str, Any]) -> list[Any]:
+        """Return the places from the start of an episode to the one that a request names."""
         from save_rl.studio.places import Step
 
-        start = self._places.start(request["seed"], request["level"])
-        return self._places.walk(start, [Step(*step) for step in request["steps"]])
+        way = [self._places.start(request["seed"], request["level"])]
+        for step in request["steps"]:
+            way.append(self._places.step(way[-1], Step(*step)))
+        return way
 
     def _shown(self, state: Any) -> tuple[bytes, dict[str, str]]:
         """Return the picture of a state; or a text, and a note if a picture failed."""

@@ -1,26 +1,49 @@
 // A job of the server: its progress as it goes on, and how to cancel it.
-import { postJSON } from "./app.js";
+import { getJSON, postJSON } from "./app.js";
 
-/** Follow a job; onchange(job) for every change. Resolves with the job when it is over. */
+const SLOWLY = 1500;  // milliseconds between two questions of a page that nobody sees
+const GONE = "The server does not answer; is save-rl studio still running?";
+
+/** Follow a job; onchange(job) for every change. Resolves with the job when it is over.
+ *  Only a visible page keeps a stream open: browsers allow six connections to a server, for all its
+ *  pages together. */
 export function follow(job, onchange) {
   return new Promise((done, fail) => {
+    let source = null, timer = null, lost = 0;
+    const stop = () => {
+      source?.close();
+      clearTimeout(timer);
+      source = timer = null;
+    };
+    const end = (finish, value) => {
+      stop();
+      document.removeEventListener("visibilitychange", listen);
+      finish(value);
+    };
+    const hear = (now) => {
+      lost = 0;
+      onchange?.(now);
+      if (isOver(now)) end(done, now);
+    };
+    const miss = (all) => {
+      lost += 1;
+      if (all || lost > 5) end(fail, new Error(GONE));
+    };
+    const ask = async () => {
+      try { hear(await getJSON(`/api/jobs/${job.job}`)); } catch (error) { miss(error.message !== GONE); }
+      if (document.hidden && timer !== null) timer = setTimeout(ask, SLOWLY);
+    };
+    function listen() {
+      stop();
+      if (document.hidden) { timer = setTimeout(ask, SLOWLY); return; }
+      source = new EventSource(`/api/jobs/${job.job}/events`);
+      source.onmessage = (event) => hear(JSON.parse(event.data));
+      source.onerror = () => miss(source?.readyState === EventSource.CLOSED);
+    }
     onchange?.(job);
     if (isOver(job)) { done(job); return; }
-    const source = new EventSource(`/api/jobs/${job.job}/events`);
-    let lost = 0;
-    source.onmessage = (event) => {
-      lost = 0;
-      const now = JSON.parse(event.data);
-      onchange?.(now);
-      if (isOver(now)) { source.close(); done(now); }
-    };
-    source.onerror = () => {
-      lost += 1;
-      if (source.readyState === EventSource.CLOSED || lost > 5) {
-        source.close();
-        fail(new Error("The server does not answer; is save-rl studio still running?"));
-      }
-    };
+    document.addEventListener("visibilitychange", listen);
+    listen();
   });
 }
 
