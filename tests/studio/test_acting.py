@@ -13,9 +13,9 @@ from save_rl.errors import InputError
 from save_rl.search.draw import Node
 from save_rl.search.rules import Rule
 from save_rl.studio.acting import Acting, search_seed
-from save_rl.studio.episodes import choices, wanted_episode
 from save_rl.studio.places import Places, Step
 from save_rl.studio.records import Decision, decision_record
+from save_rl.studio.wishes import choices, wanted_episode
 from tests.studio.made_runs import make_run, write_checkpoint
 
 pytestmark = pytest.mark.xdist_group("studio-acting")

@@ -248,3 +248,10 @@ def test_the_stream_tells_all_and_then_changes(tmp_path):
 
     asyncio.run(watch())
     assert contents(other) == before
+
+
+def test_a_name_that_is_no_text_is_listed(tmp_path):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/run-\xff")
+    make_run(tmp_path.__class__(folder), lines(2))
+    app = make_app(tmp_path, token="t")
+    assert [run["name"] for run in request(app, "/api/runs").json["runs"]] == ["run-\udcff"]

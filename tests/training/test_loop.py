@@ -144,6 +144,7 @@ def test_the_last_seed_whose_loss_is_not_finite_ends_the_run(tmp_path, monkeypat
     monkeypatch.setitem(globals(), "make", lambda *_, **options: Lost())
     with pytest.raises(RunError, match=r"loss_q is not finite \(seed 0, lock-step 0\); stopped"):
         train(tmp_path)
+    assert (tmp_path / "failure.txt").read_text().startswith("loss_q is not finite (seed 0")
 
 
 def test_a_device_without_memory_is_one_sentence(tmp_path, monkeypatch):

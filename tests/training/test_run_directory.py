@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from save_rl.errors import InputError
+from save_rl.errors import InputError, RunError
 from save_rl.learning.r2d2_settings import NetworkSettings, R2D2Settings, ReplaySettings
 from save_rl.training.run.run_directory import (
     METRICS,
@@ -254,3 +254,14 @@ def test_a_line_that_can_not_be_read_is_left_out_and_reported(tmp_path):
     assert run.read_metrics() == [{"time_s": 1.5, "seed": 0.0}, {"time_s": 2.0}]
     path = tmp_path / "metrics.csv"
     assert said == [f"'{path}' has lines that can't be read; they are left out."]
+
+
+def test_a_run_that_cant_continue_says_why_until_it_is_resumed(tmp_path):
+    run = RunDirectory.create(tmp_path, TrainSettings(), "cpu")
+    with pytest.raises(RunError), run.noting_failure():
+        raise RunError("the loss is not finite")
+    assert (tmp_path / "failure.txt").read_text() == "the loss is not finite\n"
+    with pytest.raises(KeyboardInterrupt), run.noting_failure():
+        raise KeyboardInterrupt  # no failure
+    assert not (tmp_path / "failure.txt").exists()
+    run.close()

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from save_rl.errors import InputError, require, unknown_name
 from save_rl.report.palette import looks
+from save_rl.studio.answers import JSON
 from save_rl.studio.metrics import Table
 from save_rl.studio.reading import Unreadable, read_config
 
@@ -140,7 +141,7 @@ def _curves(request: Request) -> Response:
                 "high": _numbers(curve.high) if len(seeds) > 1 else None,
             })  # fmt: skip
     known = {column: None for table in tables.values() for column in table.columns}
-    return JSONResponse({"curves": lines, "columns": list(known), "problems": problems})
+    return JSON({"curves": lines, "columns": list(known), "problems": problems})
 
 
 routes: list[BaseRoute] = [Route("/api/curves", _curves)]

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from save_rl.studio.answers import JSON
 from save_rl.studio.folder import NotInFolder
 from save_rl.studio.reading import (
     Unreadable,
@@ -129,7 +130,7 @@ def describe(name: str, run: Path) -> dict[str, Any]:
 
 def _run(request: Request) -> Response:
     name = request.query_params.get("run", "")
-    return JSONResponse(describe(name, request.app.state.folder.run(name)))
+    return JSON(describe(name, request.app.state.folder.run(name)))
 
 
 def _picture(request: Request) -> Response:

@@ -26,14 +26,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from save_rl.envs import require_trust
 from save_rl.errors import InputError, require
 from save_rl.studio.episode_store import Episode, Store
 from save_rl.studio.folder import NotInFolder
 from save_rl.studio.jobs import Busy, Job, Jobs
-from save_rl.studio.reading import Unreadable, checkpoint_numbers, read_config
+from save_rl.studio.wishes import (
+    MOST_STEPS,
+    choices,
+    search_wishes,
+    wanted_episode,
+    whole_number,
+)
 
-MOST_STEPS, MOST_BUDGET = 10_000, 100_000
 _LOOK_SECONDS = 30.0  # for an answer that a page waits for
 _WAIT = 0.03  # seconds between two looks at a job
 _ALIVE = 15.0  # seconds between signs of life of a stream
@@ -102,64 +106,6 @@ def service(request: Request) -> Episodes:
     return request.app.state.episodes
 
 
-def choices(run: Path, name: str, trust: bool) -> dict[str, Any]:
-    """Return what there is to choose for an episode of a run; `problem` says why there is none."""
-    try:
-        settings = read_config(run)["settings"]
-    except Unreadable as error:
-        return {"problem": f"{error}."}
-    found = {
-        key: settings.get(key) for key in ("env", "agent", "seeds", "budget", "c", "env_options")
-    }
-    kept = [which for which in ("best", "checkpoints") if checkpoint_numbers(run, which)]
-    found["checkpoints"] = ["last" if which == "checkpoints" else which for which in kept]
-    problem = None if kept else "There is no checkpoint yet, so there is nothing to play."
-    try:
-        require_trust(found["env"], name, trust, "run")
-    except InputError:
-        problem = (
-            f"Playing would import and run code of '{found['env']}', which this run names. If you "
-            "know it, start the studio with: save-rl studio --trust"
-        )
-    return {**found, "problem": problem}
-
-
-def wanted_episode(run: Path, body: dict[str, Any], trust: bool) -> dict[str, Any]:
-    """Return the settings of an episode that a page asks for; refuse impossible ones."""
-    there = choices(run, run.name, trust)
-    if there["problem"]:
-        raise InputError(there["problem"])
-    which = body.get("checkpoint", there["checkpoints"][0])
-    known = there["checkpoints"]
-    require(which in known, "checkpoint", repr(which), " or ".join(known))
-    of = _whole(body, "of", there["seeds"][0], 0, 2**31)
-    require(of in there["seeds"], "seed of the run", of, f"one of {there['seeds']}")
-    level = body.get("level")
-    return {
-        "best": which == "best",
-        "of": of,
-        "seed": _whole(body, "seed", 0, 0, 2**31 - 1),
-        "level": None if level is None else _whole(body, "level", 0, 0, 1000),
-        "most": _whole(body, "most", 500, 1, MOST_STEPS),
-        **_search_settings(body, there["budget"], there["c"]),
-    }
-
-
-def _search_settings(body: dict[str, Any], budget: Any, c: Any) -> dict[str, Any]:
-    found = body.get("c", c)
-    number = isinstance(found, int | float) and not isinstance(found, bool)
-    require(number and 0 <= found <= 1e6, "c", repr(found), "a number from 0 to a million")
-    return {"budget": _whole(body, "budget", budget, 0, MOST_BUDGET), "c": float(found)}
-
-
-def _whole(body: dict[str, Any], name: str, default: Any, low: int, high: int) -> int:
-    """Return a whole number of a request."""
-    value = body.get(name, default)
-    fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-    require(fits, name, repr(value), f"a whole number from {low} to {high}")
-    return value
-
-
 async def _body(request: Request) -> dict[str, Any]:
     """Return the JSON object that a request brings."""
     data = b""
@@ -190,7 +136,7 @@ def _episode(request: Request, number: Any) -> Episode:
 
 
 def _state_of(episode: Episode, body: dict[str, Any]) -> int:
-    return _whole(body, "step", 0, 0, len(episode.taken))
+    return whole_number(body, "step", 0, 0, len(episode.taken))
 
 
 def _job(job: Job, jobs: Jobs) -> dict[str, Any]:
@@ -240,7 +186,7 @@ async def _search(request: Request) -> Response:
     episode = _episode(request, body.get("episode"))
     run, number = _run(request, episode.run), _state_of(episode, body)
     before = episode.settings
-    asked = _search_settings(body, before["budget"], before["c"])
+    asked = search_wishes(body, before["budget"], before["c"])
     return _answer(state.jobs, lambda: state.search(run, episode, number, **asked))
 
 

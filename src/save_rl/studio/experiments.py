@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from save_rl.studio.answers import JSON
 from save_rl.studio.details import PICTURES
 from save_rl.studio.folder import NotInFolder
 from save_rl.studio.reading import Unreadable, finite, read_json, read_table
@@ -81,7 +82,7 @@ def describe(name: str, folder: Path, runs: list[str]) -> dict[str, Any]:
 def _list(request: Request) -> Response:
     folder = request.app.state.folder
     found = folder.found().experiments
-    return JSONResponse({
+    return JSON({
         "folder": str(folder.root),
         "experiments": finite([summarise(name, folder.root / name) for name in found]),
     })  # fmt: skip
@@ -91,7 +92,7 @@ def _one(request: Request) -> Response:
     folder, name = request.app.state.folder, request.query_params.get("name", "")
     if name not in folder.found().experiments:
         raise NotInFolder(f"'{name}' holds no experiment.")
-    return JSONResponse(describe(name, folder.path(name), folder.found().runs))
+    return JSON(describe(name, folder.path(name), folder.found().runs))
 
 
 routes: list[BaseRoute] = [Route("/api/experiments", _list), Route("/api/experiment", _one)]

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,10 +64,9 @@ class Folder:
             return self._found
 
 
-def looks_like_a_run(names: object) -> bool:
+def looks_like_a_run(names: Collection[str]) -> bool:
     """Test whether a folder with these files is a run, be it a broken one."""
-    have = set(names) if isinstance(names, set | frozenset | list | tuple) else set()
-    return "config.json" in have or all(name in have for name in _OF_A_RUN)
+    return "config.json" in names or all(name in names for name in _OF_A_RUN)
 
 
 def _look(root: Path) -> Found:

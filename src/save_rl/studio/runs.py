@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from save_rl.files import FAILURE
 from save_rl.report.palette import looks
+from save_rl.studio.answers import JSON
 from save_rl.studio.folder import Folder
 from save_rl.studio.metrics import MetricsCache, Table, read_tail, sample_column
 from save_rl.studio.reading import Unreadable, failures, finite, is_training, read_config
@@ -132,7 +133,7 @@ class Library:
         found = self.folder.found()
         return {
             "folder": str(self.folder.root), "cut": found.cut, "now": time.time(),
-            "experiments": found.experiments, "runs": self.lines(),
+            "runs": self.lines(),
         }  # fmt: skip
 
 
@@ -158,7 +159,7 @@ def _mark(run: Path) -> tuple[Any, ...]:
 
 
 def _list(request: Request) -> Response:
-    return JSONResponse(request.app.state.library.overview())
+    return JSON(request.app.state.library.overview())
 
 
 async def _stream(request: Request) -> Response:

@@ -16,8 +16,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from save_rl.studio.answers import JSON
 
 TOKEN_HEADER = "X-Studio-Token"
 HEADERS: Mapping[str, str] = {
@@ -122,14 +124,13 @@ class Guard:
         return given is not None and secrets.compare_digest(given.encode(), self._token.encode())
 
     def _is_ours(self, host: str) -> bool:
+        """Test a Host header. Any port will do: it may be forwarded, as ssh does."""
         try:
             parts = urlsplit(f"//{host}")
-            name, port = parts.hostname or "", parts.port
+            name, _ = parts.hostname or "", parts.port  # raises if it is no number
         except ValueError:
             return False
-        if (port or 80) != self._port or "@" in host:
-            return False
-        if name in self._names:
+        if name in self._names and "@" not in host:
             return True
         try:  # nobody can point an address elsewhere, as they could a name
             ipaddress.ip_address(name)
@@ -139,4 +140,4 @@ class Guard:
 
 
 def _no(code: int, why: str) -> Response:
-    return JSONResponse({"error": why}, code)
+    return JSON({"error": why}, code)

@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import os
 import socket
+import sys
 import threading
 import webbrowser
 from pathlib import Path
@@ -84,7 +86,14 @@ def serve(folder: Path, *, host: str, port: int, browser: bool, trust: bool) -> 
     with bind(host, port) as listening:
         server, address = make_server(folder, listening, host, trust)
         print(f"studio of '{folder}': {address}  (Ctrl-C ends it)", flush=True)
-        if browser:
+        if browser and _has_a_screen():
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn has closed everything by then
             run_server(server, listening)
+
+
+def _has_a_screen() -> bool:
+    """Test whether a browser would open in a window; in a terminal it would only be in the way."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

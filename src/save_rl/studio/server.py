@@ -6,12 +6,13 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from save_rl.errors import InputError
 from save_rl.studio import curves, details, episodes, experiments, runs
+from save_rl.studio.answers import JSON
 from save_rl.studio.folder import Folder, NotInFolder
 from save_rl.studio.security import Guard
 from save_rl.studio.stream import Stream
@@ -61,22 +62,22 @@ def _page(request: Request) -> Response:
 
 
 def _nothing(request: Request) -> Response:
-    return JSONResponse({"error": f"There is no '{request.url.path}'."}, 404)
+    return JSON({"error": f"There is no '{request.url.path}'."}, 404)
 
 
 def _answer(code: int) -> Any:
     def answer(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": str(error)}, code)
+        return JSON({"error": str(error)}, code)
 
     return answer
 
 
 def _unreadable(request: Request, error: Exception) -> Response:
     why = getattr(error, "strerror", None) or str(error)
-    return JSONResponse({"error": f"can't be read: {why}."}, 500)
+    return JSON({"error": f"can't be read: {why}."}, 500)
 
 
 def _failed(request: Request, error: Exception) -> Response:
     """Answer after a mistake of ours; the terminal gets the traceback."""
     what = f"{type(error).__name__}: {error}"
-    return JSONResponse({"error": f"The studio failed ({what}); its terminal says more."}, 500)
+    return JSON({"error": f"The studio failed ({what}); its terminal says more."}, 500)

@@ -45,7 +45,7 @@ export function address(path, query = {}) {
   const pairs = Object.entries(query).flatMap(([name, value]) =>
     (Array.isArray(value) ? value : [value])
       .filter((x) => x !== null && x !== undefined)
-      .map((x) => `${encodeURIComponent(name)}=${encodeURIComponent(x)}`));
+      .map((x) => `${encodeURIComponent(name)}=${encodeURIComponent(String(x).toWellFormed())}`));
   return pairs.length ? `${path}?${pairs.join("&")}` : path;
 }
 

@@ -81,8 +81,11 @@ export function comparePanel(query, { remember, coloured }) {
 
   function draw() {
     if (!last || !names.length) return;
-    metric.replaceChildren(...metricsOf([...new Set([...last.columns, choice.metric])]).map((name) =>
-      el("option", { value: name, selected: name === choice.metric }, metricName(name))));
+    const listed = metricsOf([...new Set([...last.columns, choice.metric])]);
+    if (listed.join() !== [...metric.options].map((option) => option.value).join()) { // it may be open
+      metric.replaceChildren(...listed.map((name) => el("option", { value: name }, metricName(name))));
+    }
+    metric.value = choice.metric;
     const looks = colours.of(last.curves.map((c) => [c.runs.join("\n"), c.colour]));
     const colourOf = new Map();
     const curves = last.curves.map((c) => {

@@ -11,14 +11,21 @@ export async function show(main, query) {
   const name = query.get("run") ?? "";
   const [told] = await Promise.all([getJSON("/api/run", { run: name }), load()]);
   document.title = `${name} · save_rl studio`;
+  const state = el("span");
   const head = el("div");
   const curves = curveSection(name);
   const rest = el("div.stack");
-  main.append(head, curves.section, rest);
+  main.append(
+    el("div.top", {},
+      el("div.grow", {}, el("p.where", {}, el("a", { href: "/" }, "Runs"), " /"), el("h1", {}, name === "." ? "this folder" : name)),
+      state, el("a.button", { href: address("/", { tick: name }) }, "Compare"),
+      el("a.button.primary", { href: address("/episode", { run: name }) }, "Episodes")),
+    head, curves.section, rest);
   let drawn = "";
 
   function fill(fresh) {
-    head.replaceChildren(...headOf(name, fresh));
+    state.replaceChildren(el(`span.chip.${fresh.line.state}`, {}, fresh.line.state));
+    head.replaceChildren(...factsOf(fresh));
     const parts = JSON.stringify([fresh.settings, fresh.evaluations, fresh.checkpoints, fresh.best, fresh.log]);
     if (parts === drawn) return; // what is open stays open
     drawn = parts;
@@ -46,7 +53,7 @@ export async function show(main, query) {
   });
 }
 
-function headOf(name, { line, training }) {
+function factsOf({ line, training }) {
   const facts = [
     ["Environment", line.env], ["Agent", line.label], ["Seeds", line.seeds?.join(", ")], ["Budget", line.budget],
     [line.unit === "steps" ? "Real steps" : "Episodes", line.target ? `${number(line.done)} of ${number(line.target)}` : line.done],
@@ -55,11 +62,6 @@ function headOf(name, { line, training }) {
     ["Real steps/s", line.steps_per_s ? number(Math.round(line.steps_per_s)) : null], ["Left", line.left_s === null ? null : duration(line.left_s)],
   ].filter(([, value]) => value !== null && value !== undefined);
   return [
-    el("div.top", {},
-      el("div.grow", {}, el("p.where", {}, el("a", { href: "/" }, "Runs"), " /"), el("h1", {}, name === "." ? "this folder" : name)),
-      el(`span.chip.${line.state}`, {}, line.state),
-      el("a.button", { href: address("/", { tick: name }) }, "Compare"),
-      el("a.button.primary", { href: address("/episode", { run: name }) }, "Episodes")),
     line.problem ? notice(line.problem, line.state === "failed" || line.state === "broken" ? "error" : "warn") : "",
     training && line.state === "broken" ? notice("A process is training in this folder; it may be about to write the file.") : "",
     el("dl.facts", {}, facts.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, String(value))))),

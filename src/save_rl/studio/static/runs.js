@@ -113,6 +113,8 @@ export async function show(main, query) {
       tickedChanged();
     } });
     row.append(el("td.tick", {}, tick), ...COLUMNS.map((c) => el(`td.${c.kind.replace(" ", ".")}`)));
+    const title = run.name === "." ? "this folder" : run.name;
+    row.children[1].append(el("a", { href: address("/run", { run: run.name }) }, title)); // keeps its focus
     return row;
   }
 
@@ -120,8 +122,7 @@ export async function show(main, query) {
     const colour = row.style.getPropertyValue("--curve");
     row.className = run.state;
     const [, name, state, env, agent, seeds, progress, reward, curve, speed] = row.children;
-    const title = run.name === "." ? "this folder" : run.name;
-    name.replaceChildren(el("a", { href: address("/run", { run: run.name }) }, title));
+    name.querySelector(".problem")?.remove();
     if (run.problem) name.append(el("div.problem", { title: run.problem }, run.problem));
     state.replaceChildren(el(`span.chip.${run.state}`, {}, run.state));
     env.textContent = run.env ?? "";
@@ -161,10 +162,16 @@ export async function show(main, query) {
       else cell.removeAttribute("aria-sort");
     }
     const counts = Object.fromEntries(STATES.map((s) => [s, [...runs.values()].filter((run) => run.state === s).length]));
-    chips.replaceChildren(...STATES.filter((s) => counts[s] || view.states.has(s)).map((s) => el(`button.chip.${s}`, {
-      type: "button", "aria-pressed": String(view.states.has(s)),
-      onclick: () => { if (!view.states.delete(s)) view.states.add(s); remember({}); arrange(); },
-    }, `${counts[s]} ${s}`)));
+    const told = JSON.stringify([counts, [...view.states]]);
+    if (told !== chips.dataset.told) { // else they would lose the focus
+      chips.dataset.told = told;
+      const active = document.activeElement?.dataset.state;
+      chips.replaceChildren(...STATES.filter((s) => counts[s] || view.states.has(s)).map((s) => el(`button.chip.${s}`, {
+        type: "button", "data-state": s, "aria-pressed": String(view.states.has(s)),
+        onclick: () => { if (!view.states.delete(s)) view.states.add(s); remember({}); arrange(); },
+      }, `${counts[s]} ${s}`)));
+      if (active) chips.querySelector(`[data-state="${active}"]`)?.focus();
+    }
     table.classList.toggle("hidden", runs.size === 0);
     filter.classList.toggle("hidden", runs.size === 0);
     nothing.replaceChildren(...(runs.size ? order.length ? [] : [notice("No run matches this filter.")] : [firstRun()]));

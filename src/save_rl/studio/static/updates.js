@@ -7,6 +7,7 @@ const ports = new Set();
 let close = null;
 let runs = new Map();
 let rest = null;
+let skew = 0; // seconds by which the server's clock is ahead
 let connected = null;
 
 function tell(message) {
@@ -14,12 +15,13 @@ function tell(message) {
 }
 
 function all() {
-  return { kind: "all", data: { ...rest, runs: [...runs.values()] } };
+  return { kind: "all", data: { ...rest, now: Date.now() / 1000 + skew, runs: [...runs.values()] } };
 }
 
 function hear(message) {
   if (message.kind === "all") {
     rest = { ...message.data, runs: null };
+    skew = rest.now - Date.now() / 1000;
     runs = new Map(message.data.runs.map((run) => [run.name, run]));
   } else if (message.kind === "change") {
     for (const name of message.data.gone) runs.delete(name);

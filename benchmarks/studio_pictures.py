@@ -1,0 +1,131 @@
+"""The pictures of docs/studio.md and README.md: real runs, in a real browser.
+
+    python benchmarks/studio_pictures.py --runs /tmp/studio-runs --out docs/images
+
+Makes the runs first, where they are missing (some minutes), and trains another one meanwhile. The
+pictures are reduced to 128 colours.
+"""
+
+import argparse
+import io
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).parents[1]
+TIGHTROPE = "--episodes 20000 --seed 0 1 2 --test-episodes 32"
+RUNS = {
+    "tightrope/save": f"tightrope --agent save {TIGHTROPE}",
+    "tightrope/q-learning": f"tightrope --agent q-learning {TIGHTROPE}",
+    "tightrope/puct": f"tightrope --agent puct {TIGHTROPE}",
+    "tightrope/large-steps": "tightrope --episodes 3000 --learning-rate 1e20",
+    "frozen-lake": "gym/FrozenLake-v1 --episodes 1500 --env-options is_slippery=false",
+    "covering": "covering --episodes 150 --curriculum-steps 600 --lanes 16",
+}
+LIVE = "tightrope --agent save-l2 --episodes 100000 --seed 0 1 --test-episodes 32 --chunk 64"
+COLOURS = 128
+
+
+def save_rl(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "save_rl", *arguments]
+
+
+def make_runs(folder: Path) -> None:
+    """Train what is missing; test the first run at some budgets; add a recorded experiment."""
+    for name, line in RUNS.items():
+        if not (folder / name).exists():
+            print(name, flush=True)
+            subprocess.run(
+                save_rl("train", *line.split(), "--out", str(folder / name)), check=False
+            )
+    first = folder / "tightrope" / "save"
+    if not (first / "evaluation.csv").exists():
+        budgets = ["--budgets", "0", "5", "10", "20", "50", "--episodes", "100"]
+        subprocess.run(save_rl("evaluate", str(first), *budgets), check=True)
+    for name in ("tightrope-network", "tightrope-tabular", "construction"):
+        if not (folder / "results" / name).exists():
+            shutil.copytree(ROOT / "results" / name, folder / "results" / name)
+
+
+def shrunk(png: bytes) -> Image.Image:
+    """A picture with few colours, which is a third of the size and looks the same."""
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    return picture.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+
+
+def new_page(browser: Browser, scheme: str, width: int = 1280, height: int = 860) -> Page:
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1.5
+    )
+    return context.new_page()
+
+
+def shoot(page: Page, path: Path, whole: bool = False) -> None:
+    page.wait_for_timeout(1500)
+    shrunk(page.screenshot(full_page=whole)).save(path, optimize=True)
+    print(path, path.stat().st_size // 1000, "kB", flush=True)
+
+
+TICKED = (
+    "?tick=tightrope%2Fsave&tick=tightrope%2Fq-learning&tick=tightrope%2Fpuct"
+    "&metric=test_return&logx=1"
+)
+
+
+def take_pictures(browser: Browser, address: str, out: Path) -> None:
+    page = new_page(browser, "light")
+    page.goto(address + TICKED)
+    page.locator(".chip.training").first.wait_for()
+    page.locator(".legend li").nth(2).wait_for()
+    shoot(page, out / "studio.png")
+    page = new_page(browser, "dark", 390, 844)
+    page.goto(address + TICKED)
+    page.locator(".legend li").nth(2).wait_for()
+    shoot(page, out / "studio-phone.png")
+    page = new_page(browser, "dark")
+    page.goto(f"{address}run?run=tightrope%2Fsave")
+    page.locator("canvas").nth(5).wait_for()
+    shoot(page, out / "studio-run.png", whole=True)
+    page = new_page(browser, "light")
+    page.goto(f"{address}experiment?name=results%2Ftightrope-network")
+    page.locator("img.figure").first.wait_for()
+    shoot(page, out / "studio-experiment.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
+    options = parser.parse_args()
+    make_runs(options.runs)
+    shutil.rmtree(options.runs / "live", ignore_errors=True)
+    live = subprocess.Popen(save_rl("train", *LIVE.split(), "--out", str(options.runs / "live")))
+    command = save_rl("studio", str(options.runs), "--port", "0", "--no-browser")
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout
+        said = server.stdout.readline()
+        metrics = options.runs / "live" / "metrics.csv"
+        while not metrics.exists() or len(metrics.read_text().splitlines()) < 9:
+            time.sleep(1)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+            )
+            address = next(word for word in said.split() if word.startswith("http"))
+            take_pictures(browser, address, options.out)
+            browser.close()
+    finally:
+        for process in (live, server):
+            process.send_signal(signal.SIGINT)
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()
