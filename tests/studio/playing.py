@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 
+from save_rl.errors import MissingExtra
 from save_rl.search.draw import Node
 from save_rl.studio.places import Step
 from save_rl.studio.records import Decision, decision_record
@@ -64,6 +65,13 @@ def trouble(seed):
         time.sleep(0.01)
 
 
+class Missing:
+    """An agent whose environment needs a package that is not installed."""
+
+    def __init__(self, folder, trust, tick):
+        raise MissingExtra("install it with: pip install 'save-rl[atari]'.")
+
+
 class Acting:
     """Tries every action once, then climbs by the number of the step; see `studio.acting`."""
 
@@ -75,7 +83,11 @@ class Acting:
 
     def decide(self, states, *, seed, budget, c, best, of):
         state, number = states[-1], len(states) - 1
-        nodes, values, visits = [Node(0, -1, -1, 0, float("nan"), 0.0, float("nan"), False)], [], []
+        nodes, values, visits = (
+            [Node(0, -1, -1, budget, float("nan"), 0.0, float("nan"), False)],
+            [],
+            [],
+        )
         for k in range(budget):
             _, reward, over, _ = self.simulator.step(state, k % 3)
             if k < 3:

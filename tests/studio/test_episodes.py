@@ -224,6 +224,14 @@ def test_a_simulator_that_hangs_is_noticed(episodes, monkeypatch):
     assert job.why.endswith("so its process was ended.")
 
 
+def test_a_missing_package_is_named(tmp_path):
+    made = Episodes(False, Jobs(acting="tests.studio.playing:Missing"))
+    asked = [made.jobs.add(tmp_path, {"do": "open"}) for _ in range(2)]
+    words = "install it with: pip install 'save-rl[atari]'."
+    assert [(finish(job).state, job.why) for job in asked] == 2 * [("failed", words)]
+    made.close()
+
+
 def test_closing_ends_what_is_going_on(tmp_path):
     made = Episodes(False, Jobs(acting=playing.ACTING))
     job, episode = made.play("run", tmp_path, {**SETTINGS, "seed": playing.ENDLESS, "most": 10**4})

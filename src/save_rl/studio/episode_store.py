@@ -31,9 +31,8 @@ class Episode:
         """Return all but the steps."""
         return {
             "episode": self.number, "run": self.run, "settings": self.settings,
-            "rewards": self.rewards, "actions": [action for action, _ in self.taken],
-            "over": self.over, "states": len(self.pictures), "last_text": self.last_text,
-            "pictures": any(self.pictures),
+            "rewards": self.rewards, "over": self.over, "states": len(self.pictures),
+            "last_text": self.last_text, "pictures": any(self.pictures),
         }  # fmt: skip
 
     def step(self, number: int) -> dict[str, Any]:

@@ -42,7 +42,9 @@ class Decision(NamedTuple):
 def decision_record(sim: Simulator, state: State, found: Decision) -> dict[str, Any]:
     """Return a decision as JSON; `sim` and `state` name its actions."""
     shown = _best_actions(found)
-    nodes = sorted(found.nodes, key=lambda node: (-node.visits, node.number))[:MOST_NODES]
+    root, *others = found.nodes
+    others.sort(key=lambda node: (-node.visits, node.number))  # parents stay before children
+    nodes = [root, *others[: MOST_NODES - 1]]
     names = action_names(sim, state, {*shown, *(node.action for node in nodes[1:])})
     prior = found.prior
     allowed = len(found.visits) if prior is None else int((prior > -np.inf).sum())
