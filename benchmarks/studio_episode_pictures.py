@@ -74,10 +74,6 @@ def pictures(address: str) -> None:
         expect(dark.locator(".inspector img")).to_be_visible()
         dark.locator(".tree .mark").nth(4).hover()
         dark.locator(".treecard").screenshot(path=IMAGES / "studio-tree.png")
-
-        phone = browser.new_page(viewport={"width": 390, "height": 844}, device_scale_factor=2)
-        play(phone, address)
-        phone.screenshot(path=IMAGES / "studio-phone.png")
         browser.close()
 
 
