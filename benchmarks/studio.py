@@ -11,6 +11,7 @@ the server and of a page at the beginning and at the end.
 import argparse
 import json
 import math
+import os
 import random
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ from save_rl.training.run.run_directory import METRICS
 from save_rl.training.settings import TrainSettings
 
 AGENTS = ("save", "q-learning", "puct", "save-l2")
+TICKS = os.sysconf("SC_CLK_TCK")
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
 LEARNT = {"return_mean", "return_min", "return_max", "test_return"}
 
@@ -76,13 +78,21 @@ def heap(page: Page) -> float:
     return round(session.send("Runtime.getHeapUsage")["usedSize"] / 2**20, 2)
 
 
-def open_page(page: Page, address: str, runs: int) -> dict[str, float]:
-    """Open the list of runs; seconds to the first paint and to the last row."""
-    started = time.monotonic()
+def cpu_seconds(pid: int) -> float:
+    """What a process has computed so far."""
+    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().split()[13:15])) / TICKS
+
+
+def open_page(page: Page, address: str, runs: int, pid: int) -> dict[str, float]:
+    """Open the list of runs; seconds to the first paint and to the last row, and of the server."""
+    started, computed = time.monotonic(), cpu_seconds(pid)
     page.goto(address)
     page.locator("tbody tr").nth(runs - 1).wait_for(state="attached")
     table = time.monotonic() - started
-    return {"first_paint_s": round(page.evaluate(PAINT) / 1000, 3), "table_s": round(table, 3)}
+    return {
+        "first_paint_s": round(page.evaluate(PAINT) / 1000, 3), "table_s": round(table, 3),
+        "server_cpu_s": round(cpu_seconds(pid) - computed, 2),
+    }  # fmt: skip
 
 
 def weight() -> float:
@@ -96,7 +106,10 @@ def measure(root: Path, runs: int, lines: int, seconds: float) -> dict:
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout
     address = next(word for word in server.stdout.readline().split() if word.startswith("http"))
-    report: dict = {"runs": runs, "lines_per_run": lines}
+    report: dict = {
+        "runs": runs, "lines_per_run": lines, "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+    }  # fmt: skip
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
@@ -104,8 +117,8 @@ def measure(root: Path, runs: int, lines: int, seconds: float) -> dict:
             )
             context = browser.new_context()
             page = context.new_page()
-            report["cold"] = open_page(page, address, runs)
-            report["warm"] = open_page(page, address, runs)
+            report["cold"] = open_page(page, address, runs, server.pid)
+            report["warm"] = open_page(page, address, runs, server.pid)
             report["server_mb_after_opening"] = megabytes(server.pid)
             started = time.monotonic()
             for box in page.query_selector_all("tbody .tick input")[:10]:
@@ -115,7 +128,7 @@ def measure(root: Path, runs: int, lines: int, seconds: float) -> dict:
             report["all_static_files_kb"] = weight()
             tabs = [context.new_page() for _ in range(9)]
             for tab in tabs:
-                open_page(tab, address, runs)
+                open_page(tab, address, runs, server.pid)
             report["ten_tabs"] = stream(root, [page, *tabs], server.pid, lines, seconds)
             browser.close()
     finally:
@@ -134,7 +147,7 @@ def stream(root: Path, pages: list[Page], pid: int, lines: int, seconds: float) 
         "page_mb": heap(pages[0]),
         "last_tab_mb": heap(pages[-1]),
     }
-    busy = sum(map(int, Path(f"/proc/{pid}/stat").read_text().split()[13:15]))
+    computed = cpu_seconds(pid)
     end = time.monotonic() + seconds
     number = lines
     while time.monotonic() < end:
@@ -143,13 +156,13 @@ def stream(root: Path, pages: list[Page], pid: int, lines: int, seconds: float) 
             with path.open("a") as file:
                 file.write(line(number, 0, luck))
         pages[0].wait_for_timeout(500)
-    busy = sum(map(int, Path(f"/proc/{pid}/stat").read_text().split()[13:15])) - busy
+    share = (cpu_seconds(pid) - computed) / seconds
     name = str(growing[0].parent.relative_to(root))
     find = "(name) => document.querySelector(`[data-run='${name}'] .progress span`).textContent"
     shown = [int(tab.evaluate(find, name).split()[0].replace(",", "")) // 40 for tab in pages]
     after = {"server_mb": megabytes(pid), "page_mb": heap(pages[0]), "last_tab_mb": heap(pages[-1])}
     return {
-        "seconds": seconds, "before": before, "after": after, "cpu_percent": round(busy / seconds),
+        "seconds": seconds, "before": before, "after": after, "cpu_percent": round(100 * share, 1),
         "lines_added": number - lines, "lines_behind": [number - seen for seen in shown],
     }  # fmt: skip
 

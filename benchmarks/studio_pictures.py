@@ -28,7 +28,7 @@ RUNS = {
     "frozen-lake": "gym/FrozenLake-v1 --episodes 1500 --env-options is_slippery=false",
     "covering": "covering --episodes 150 --curriculum-steps 600 --lanes 16",
 }
-LIVE = "tightrope --agent save-l2 --episodes 100000 --seed 0 1 --test-episodes 32 --chunk 64"
+LIVE = "tightrope --agent save-l2 --episodes 300000 --seed 0 1 --test-episodes 32"
 COLOURS = 128
 
 
@@ -59,9 +59,11 @@ def shrunk(png: bytes) -> Image.Image:
     return picture.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
 
 
-def new_page(browser: Browser, scheme: str, width: int = 1280, height: int = 860) -> Page:
+def new_page(
+    browser: Browser, scheme: str, width: int = 1280, height: int = 860, scale: float = 1.5
+) -> Page:
     context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=1.5
+        viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=scale
     )
     return context.new_page()
 
@@ -98,6 +100,45 @@ def take_pictures(browser: Browser, address: str, out: Path) -> None:
     shoot(page, out / "studio-experiment.png")
 
 
+def take_tour(browser: Browser, address: str, path: Path) -> None:
+    """A short film: runs are ticked one by one, one of them trains, then its page and claims."""
+    page = new_page(browser, "light", 1000, 680, scale=1.0)
+    frames: list[Image.Image] = []
+    lasting: list[int] = []
+
+    def take(milliseconds: int) -> None:
+        frames.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
+        lasting.append(milliseconds)
+
+    page.goto(f"{address}?metric=test_return&logx=1")
+    page.locator("tr[data-run]").nth(5).wait_for()
+    take(1500)
+    for name in ("tightrope/puct", "tightrope/q-learning", "tightrope/save", "live"):
+        page.locator(f'tr[data-run="{name}"]').get_by_role("checkbox").check()
+        page.locator(".legend li", has_text=name).wait_for()
+        page.evaluate("scrollTo(0, 0)")
+        page.wait_for_timeout(400)
+        take(900)
+    for _ in range(6):
+        page.wait_for_timeout(2000)
+        take(500)
+    page.goto(f"{address}run?run=tightrope%2Fsave")
+    page.locator("canvas").nth(5).wait_for()
+    page.wait_for_timeout(500)
+    take(2000)
+    page.goto(f"{address}experiment?name=results%2Ftightrope-network")
+    page.locator("img.figure").first.wait_for()
+    take(2500)
+    width, height = frames[0].size
+    several = Image.new("RGB", (width, 3 * height))
+    for place, frame in enumerate((frames[0], frames[4], frames[-1])):
+        several.paste(frame, (0, place * height))
+    palette = several.quantize(COLOURS, dither=Image.Dither.NONE)
+    small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    small[0].save(path, save_all=True, append_images=small[1:], duration=lasting, loop=0)
+    print(path, path.stat().st_size // 1000, "kB", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=Path, required=True, help="folder of the runs")
@@ -120,6 +161,7 @@ def main() -> None:
             )
             address = next(word for word in said.split() if word.startswith("http"))
             take_pictures(browser, address, options.out)
+            take_tour(browser, address, options.out / "studio.gif")
             browser.close()
     finally:
         for process in (live, server):

@@ -40,6 +40,12 @@ def test_where_one_seed_has_ended_the_others_go_on():
     assert curve.low.tolist() == [0, 0, 8]
 
 
+def test_near_the_end_a_seed_keeps_its_last_value():
+    """Seeds end at 98 and 100 episodes: the last median is that of both."""
+    seeds = [points((0, 0), (98, 1)), points((0, 0), (100, 3))]
+    assert combine(seeds, 2).median.tolist() == [0, 2]
+
+
 def test_a_single_seed_keeps_its_points():
     curve = combine([points((1, 5), (2, 7), (9, 6))], 10)
     assert curve.x.tolist() == [1, 2, 9]

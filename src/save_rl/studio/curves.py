@@ -1,7 +1,8 @@
 """Curves of runs: a line per run, or one for all that differ only in seeds, thinned for a screen.
 
 The seeds of a line are brought onto one axis, and the line is their median, the range their lowest
-and highest value. Where one seed has ended, the others go on.
+and highest value. Seeds of a run never end at quite the same place, so near the ends a seed keeps
+its first or last value; where it has ended long before, the others go on without it.
 """
 
 import json
@@ -21,9 +22,10 @@ from save_rl.studio.metrics import Table
 from save_rl.studio.reading import Unreadable, read_config
 
 AXES = ("episodes", "env_steps", "simulator_steps", "time_s")
-"""What a curve can be drawn over."""
+"""Columns that a curve can be drawn over."""
 _MOST_RUNS = 100
 _MOST_POINTS = 2000
+_NEAR = 0.05  # of the axis: how far a seed keeps its first or last value
 
 Points = tuple[np.ndarray, np.ndarray]
 """Places and values `[points]` of one seed."""
@@ -60,6 +62,13 @@ def thin(points: Points, most: int) -> Points:
     return np.add.reduceat(x, starts) / sizes, np.add.reduceat(y, starts) / sizes
 
 
+def _on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the values of a seed at the places of a grid, NaN far from its ends."""
+    near = _NEAR * (grid[-1] - grid[0])
+    known = (grid >= x[0] - near) & (grid <= x[-1] + near)
+    return np.where(known, np.interp(grid, x, y), np.nan)
+
+
 def combine(seeds: Sequence[Points], most: int, log: bool = False) -> Curve:
     """Return the curve of some seeds. log: the axis is logarithmic, places ≤ 0 are left out."""
     if log:
@@ -76,9 +85,7 @@ def combine(seeds: Sequence[Points], most: int, log: bool = False) -> Curve:
     count = min(most, max(len(x) for x, _ in thinned))
     grid = back(np.linspace(to(first), to(last), count)) if first < last else np.array([first])
     grid[0], grid[-1] = first, last  # exp(log(x)) is only nearly x
-    values = np.stack(
-        [np.interp(to(grid), to(x), y, left=np.nan, right=np.nan) for x, y in thinned]
-    )
+    values = np.stack([_on_grid(to(grid), to(x), y) for x, y in thinned])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # places that no seed has
         curve = Curve(

@@ -106,7 +106,9 @@ def last_words(run: Path) -> str:
 
 def describe(name: str, run: Path) -> dict[str, Any]:
     """Return everything that the page of a run shows, besides its curves."""
-    told: dict[str, Any] = {"line": summarise(name, run), "training": is_training(run)}
+    told: dict[str, Any] = {
+        "line": summarise(name, run), "training": is_training(run), "path": str(run)
+    }  # fmt: skip
     try:
         config = read_config(run)
         told |= {

@@ -167,8 +167,16 @@ def sample_column(path: Path, name: str, points: int, seeds: int = 1) -> list[fl
             groups = [_whole_lines(file, place, size, start) for place in places]
     index, found = columns.index(name), []
     for group in groups:
-        rows = [_numbers(line, len(columns)) for line in group]
-        cells = [row[index] for row in rows if row and math.isfinite(row[index])]
-        if cells:
-            found.append(float(f"{sum(cells) / len(cells):.4g}"))
+        cells = [_number(line.split(b","), index, len(columns)) for line in group]
+        known = [cell for cell in cells if math.isfinite(cell)]
+        if known:
+            found.append(float(f"{sum(known) / len(known):.4g}"))
     return found
+
+
+def _number(cells: list[bytes], index: int, width: int) -> float:
+    """Return one number of a line; NaN for an empty cell or a damaged line."""
+    try:
+        return float(cells[index]) if len(cells) == width else math.nan
+    except ValueError:
+        return math.nan

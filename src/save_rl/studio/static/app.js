@@ -91,7 +91,8 @@ export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const s = Math.round(seconds);
   if (s < 60) return `${s} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 600 && s % 60) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
   const h = Math.floor(s / 3600);
   return h < 48 ? `${h} h ${Math.floor((s % 3600) / 60)} min` : `${Math.floor(h / 24)} d ${h % 24} h`;
 }

@@ -63,7 +63,16 @@ export const clock = (seconds) => {
   return seconds < 7200 ? `${compact.format(seconds / 60)} min` : `${compact.format(seconds / 3600)} h`;
 };
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const SANS = getComputedStyle(document.documentElement).getPropertyValue("--sans").trim();
+
+/** A colour of app.css, as a canvas takes it. */
+function css(name) {
+  const probe = el("span", { style: { color: `var(${name})` } });
+  document.body.append(probe);
+  const { color } = getComputedStyle(probe);
+  probe.remove();
+  return color;
+}
 
 /** A chart in an element. `draw(curves, options)` shows or replaces its curves:
  *  curves: {key, label, colour, dash, x, median, low, high}; options: {logX, logY, range, xLabel, yLabel, time, smoothing,
@@ -130,7 +139,7 @@ export class Chart {
       }
     }
     const [soft, line] = [css("--soft"), css("--line")];
-    const look = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: `12px ${css("--sans")}` };
+    const look = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: `12px ${SANS}` };
     const format = (f) => (u, splits) => splits.map((x) => (x === null ? "" : f(x)));
     const { width } = this.#box.getBoundingClientRect();
     return {
@@ -139,13 +148,13 @@ export class Chart {
       focus: { alpha: 0.25 },
       cursor: { points: { show: false }, drag: { x: true, y: false }, ...(sync ? { sync: { key: sync, setSeries: false } } : {}) },
       scales: {
-        x: { time: false, distr: logX ? 3 : 1 },
-        y: { distr: logY ? 3 : 1, range: logY ? undefined : (u, low, high) => padded(low, high) },
+        x: { time: false, distr: logX ? 3 : 1, range: logX ? (u, low, high) => [low, high] : undefined },
+        y: { distr: logY ? 3 : 1, range: (u, low, high) => (logY ? stretched : padded)(low, high) },
       },
       axes: [
-        { ...look, size: 30, values: format(time ? clock : (x) => compact.format(x)) },
+        { ...look, ...(logX ? logTicks : {}), size: 30, values: format(time ? clock : (x) => compact.format(x)) },
         {
-          ...look, values: format((y) => short(y)), label: yLabel, labelSize: 18, labelFont: look.font,
+          ...look, ...(logY ? logTicks : {}), values: format((y) => short(y)), label: yLabel, labelSize: 18, labelFont: look.font,
           size: (u, values) => 14 + 7 * Math.max(3, ...(values ?? []).map((v) => v.length)),
         },
       ],
@@ -211,10 +220,10 @@ export class Chart {
     paint.fillStyle = css("--card");
     paint.fillRect(0, 0, canvas.width, canvas.height);
     paint.fillStyle = css("--ink");
-    paint.font = `600 ${14 * ratio}px ${css("--sans")}`;
+    paint.font = `600 ${14 * ratio}px ${SANS}`;
     paint.fillText(title, margin, margin + line / 2);
     paint.drawImage(drawn, margin, margin + line);
-    paint.font = `${12 * ratio}px ${css("--sans")}`;
+    paint.font = `${12 * ratio}px ${SANS}`;
     let y = margin + line * 2 + drawn.height;
     paint.fillStyle = css("--soft");
     paint.fillText(this.#options.xLabel ?? "", margin, y);
@@ -257,6 +266,22 @@ function padded(low, high) {
   const pad = high > low ? 0.06 * (high - low) : Math.abs(high) * 0.1 || 0.5;
   return [low - pad, high + pad];
 }
+
+const stretched = (low, high) => (low > 0 ? [low / 1.1, high * 1.1] : [0.1, 1]);
+
+// Ticks of a logarithmic axis: 1, 2, 5, 10, …; powers of ten alone where there are many.
+const logTicks = {
+  splits: (u, axis, low, high) => {
+    const decades = Math.log10(high / low);
+    const parts = decades > 4 ? [1] : decades > 0.6 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+      found.push(...parts.map((part) => part * 10 ** power).filter((x) => x >= low && x <= high));
+    }
+    return found;
+  },
+  filter: (u, splits) => splits,
+};
 
 function nearest(xs, x) {
   let [a, b] = [0, xs.length - 1];

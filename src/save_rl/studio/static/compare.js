@@ -46,7 +46,7 @@ export function comparePanel(query, { remember, coloured }) {
       el("label", {}, "Over", axis),
       box("log x", "logX", true), box("log y", "logY", false),
       box("range over seeds", "range", false, "Shade between the lowest and the highest seed"),
-      box("seeds of equal runs together", "together", true, "One curve for all runs that differ only in their seeds"),
+      box("merge equal runs", "together", true, "One curve for all runs that differ only in their seeds"),
       el("label", {}, "Smoothing", slider)),
     said, picture);
 

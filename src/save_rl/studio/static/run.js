@@ -30,7 +30,7 @@ export async function show(main, query) {
     if (parts === drawn) return; // what is open stays open
     drawn = parts;
     rest.replaceChildren(
-      el("div.columns", {}, testSection(fresh.evaluations, name), checkpointSection(fresh)),
+      el("div.columns", {}, testSection(fresh.evaluations, fresh.path), checkpointSection(fresh)),
       el("div.columns", {}, settingSection(fresh.settings), provenanceSection(fresh)),
       ...(fresh.log ? [el("section.card", {}, el("details", { open: fresh.line.state === "failed" }, el("summary", {}, "End of job.log"), el("pre", {}, fresh.log)))] : []),
     );
@@ -121,7 +121,7 @@ function settingSection(settings) {
     usual.length ? el("details", {}, el("summary", {}, `${usual.length} with their default`), table(usual)) : "");
 }
 
-function testSection(evaluations, name) {
+function testSection(evaluations, path) {
   const section = el("section.card", { id: "tests" }, el("h2", {}, "Test rewards by budget"));
   for (const test of evaluations) {
     const means = test.budgets.flatMap((b) => [b.mean - b.error, b.mean + b.error]);
@@ -137,7 +137,7 @@ function testSection(evaluations, name) {
         el("td.number.soft", {}, String(b.episodes)))))));
   }
   if (!evaluations.length) {
-    section.append(el("p.soft", {}, "None yet; this makes them:"), el("pre", {}, `save-rl evaluate ${name}`));
+    section.append(el("p.soft", {}, "None yet; this makes them:"), el("pre", {}, `save-rl evaluate ${/^[\w./-]+$/.test(path) ? path : `'${path}'`}`));
   }
   return section;
 }

@@ -144,7 +144,7 @@ export async function show(main, query) {
   function age(row, run) {
     const cell = row.lastElementChild;
     const seconds = run.updated ? Date.now() / 1000 + skew - run.updated : null;
-    const text = seconds === null ? "" : seconds < 5 ? "now" : `${duration(seconds < 3600 ? seconds - (seconds > 60 ? seconds % 60 : 0) : seconds).replace(/ 0 s$/, "")} ago`;
+    const text = seconds === null ? "" : seconds < 5 ? "now" : `${duration(seconds < 60 ? seconds : seconds - (seconds % 60))} ago`;
     if (cell.textContent !== text) cell.textContent = text;
   }
 
