@@ -12,7 +12,7 @@ PACKAGE = Path(save_rl.__file__).parent
 # From the top. A part may import from its own layer and those below.
 LAYERS = (
     {"cli"},
-    {"experiments", "report", "bench", "watch", "studio"},
+    {"experiments", "report", "bench", "watch", "studio", "comparison"},
     {"training", "evaluation", "policy", "players", "api"},
     {"agents", "search", "learning"},
     {"networks", "envs"},

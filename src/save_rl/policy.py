@@ -10,7 +10,7 @@ It acts as in tests: without exploration, on the values of its search, or withou
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,13 @@ import numpy as np
 
 from save_rl.agents import ACTS, Agent, get_agent
 from save_rl.envs import make, make_simulator, require_trust, runs_on_host
-from save_rl.envs.worker import Layout, allowed_actions, named
+from save_rl.envs.worker import allowed_actions, named
 from save_rl.errors import InputError, require, require_numbers
 from save_rl.networks import trim
 from save_rl.players import Move, Player, make_move
 from save_rl.search import search_list
+from save_rl.search.any_network import python_layout
+from save_rl.search.decision import Decision, trees_of
 from save_rl.search.tree_lanes import tree_pool
 from save_rl.training.device.acting import prior_and_value
 from save_rl.training.devices import select_device
@@ -36,26 +38,6 @@ from save_rl.training.settings import TrainSettings
 from save_rl.types import SearchResult, Simulator, State
 
 _FILE = ".npz"
-
-
-class Decision(NamedTuple):
-    """An action and what speaks for it, for `A` actions; from `act_batch`, with a leading `[B]`.
-
-    action: the chosen one.
-    q_values: `[A]` the values after the search (Q_MCTS), or without a search the prior; forbidden
-        actions are -inf.
-    prior: `[A]` the network's Qθ, or its policy for agents that learn one.
-    visits: `[A]` simulations through each action.
-    explored: `[A]` true where the action was tried at least once.
-    tree: of the search, or None; see `save_rl.search.draw`.
-    """
-
-    action: Any
-    q_values: np.ndarray
-    prior: np.ndarray
-    visits: np.ndarray
-    explored: np.ndarray
-    tree: Any = None
 
 
 class Policy:
@@ -115,9 +97,9 @@ class Policy:
         the same seed gives the same decision.
         """
         masks = None if mask is None else np.asarray(mask)[None]
-        found = self.act_batch([state], budget, c=c, simulator=simulator, masks=masks, seed=seed)
-        action, q_values, prior, visits, explored = (x[0] for x in found[:-1])
-        return Decision(int(action), q_values, prior, visits, explored, found.tree)
+        return self.act_batch(
+            [state], budget, c=c, simulator=simulator, masks=masks, seed=seed
+        ).first()
 
     def act_batch(
         self, states: Sequence[State], budget: int | None = None, *, c: float | None = None,
@@ -182,7 +164,8 @@ class Policy:
         self._pool = pool
         # The pool's arrays and trees are those of the next search, too.
         copies = SearchResult(*(np.array(x) for x in found[:-1]))
-        return copies._replace(tree=jax.tree.map(np.array, found.tree)), first[0]
+        trees = trees_of(found.tree, len(states), self.agent.test_search, sim)
+        return copies._replace(tree=trees), first[0]
 
     def _evaluate(self, observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return priors `[n, A]` and values `[n]` of observations `[n, ...]`."""
@@ -242,7 +225,7 @@ class Policy:
 
     def _fitting(self, simulator: Simulator) -> Simulator:
         """Return a simulator, if it has the actions and observations of this policy."""
-        layout, mine = _layout(simulator), self.interface
+        layout, mine = python_layout(simulator), self.interface
         require(layout.num_actions == mine.num_actions, "simulator",
                 f"one with {layout.num_actions} actions",
                 f"one with {mine.num_actions}, like that of this policy ('{self.settings.env}')",
@@ -275,15 +258,6 @@ class Policy:
         header = Header(self.settings, self.seed, self.interface)
         policy_file.write_policy(path, header, self._params)
         return path
-
-
-def _layout(simulator: Any) -> Layout:
-    """Return the layout of a Python simulator that the user gave; refuse anything else."""
-    try:
-        return Layout.of(simulator)
-    except (Exception, SystemExit) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise InputError(f"simulator: it is not a Python simulator ({said}).") from error
 
 
 def _kind_name(kind: str) -> str:
@@ -373,7 +347,7 @@ def _environment(
         env = make(settings.env, settings.seeds[0], **settings.env_options)
         on_host = runs_on_host(env, settings.env)
     if on_host:
-        layout = _layout(env)
+        layout = python_layout(env)
         actions, observation = layout.num_actions, layout.observation
     else:
         key = jax.eval_shape(lambda: jax.random.PRNGKey(0))

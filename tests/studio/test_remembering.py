@@ -18,7 +18,9 @@ BUDGET, C, SEED = 3, 0.5, 2
 ASKED = {"seed": SEED, "budget": BUDGET, "c": C, "best": True, "of": 0}
 
 
-@pytest.fixture(scope="module", params=["transformed", "mixed"])
+@pytest.fixture(
+    scope="module", params=["transformed", pytest.param("mixed", marks=pytest.mark.slow)]
+)
 def space(request):
     return request.param
 

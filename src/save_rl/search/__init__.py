@@ -1,13 +1,19 @@
 """Tree search from a learned prior, in one call.
 
     result = save_rl.search.save(env, states, q_function, budget=10)
+    decision = save_rl.search(simulator, state, evaluate, budget=10)
+
+The module is also a function: called, it is `any_network.search_one`, for any function that
+evaluates observations; `save_rl.search.batch` is the same for several states.
 
 `states` holds the states of `B` lanes: a pytree with a leading axis for a JAX environment, a list
 for a Python simulator. The first is searched by the jittable function in `search.device`, the
 second by `search.simulators` and the kernels of `search.host`. `search.draw` draws the tree.
 """
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from save_rl.errors import RunError, require
@@ -15,10 +21,11 @@ from save_rl.types import Array, Evaluator, SearchResult, Simulator, State
 
 if TYPE_CHECKING:
     from save_rl.envs.pool import Pool
+    from save_rl.search.decision import Decision
     from save_rl.search.rules import Rule
     from save_rl.search.simulators import Evaluate
 
-__all__ = ["save", "uct", "puct"]
+__all__ = ["batch", "save", "uct", "puct"]
 
 
 def search_list(
@@ -71,12 +78,21 @@ def _require_shape(name: str, found: Array, *expected: int) -> Array:
     return found
 
 
-def _masked(values: Array, mask: Array) -> Array:
+def masked(values: Array, mask: Array) -> Array:
     """Return the values `[n, A]`, -inf where masked, in NumPy; a mask of width 0 masks nothing."""
     import numpy as np
 
     values = np.asarray(values, np.float32)
     return values if mask.shape[1] == 0 else np.where(mask, values, np.float32(-np.inf))
+
+
+def policy_of(logits: Array) -> Array:
+    """Return the softmax of logits `[n, A]` in NumPy, -inf where masked."""
+    import numpy as np
+
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    policy = weights / weights.sum(-1, keepdims=True)
+    return np.where(logits > -np.inf, policy, -np.inf)
 
 
 def _search(
@@ -115,7 +131,7 @@ def save(
 
         def look(observation: Any, mask: Array) -> tuple[Array, Array]:
             q = _require_shape("q_function", q_function(observation), len(mask), env.num_actions)
-            q = _masked(q, mask)
+            q = masked(q, mask)
             return q, q.max(-1)
 
         return search_list(env, states, look, Rule.SAVE, seed, **options)
@@ -187,10 +203,8 @@ def puct(
             logits, value = policy_value(observation)
             _require_shape("policy_value", value, len(mask))
             logits = _require_shape("policy_value", logits, len(mask), env.num_actions)
-            logits = _masked(logits, mask)
-            weights = np.exp(logits - logits.max(-1, keepdims=True))
-            policy = weights / weights.sum(-1, keepdims=True)
-            return np.where(logits > -np.inf, policy, -np.inf), np.asarray(value)
+            logits = masked(logits, mask)
+            return policy_of(logits), np.asarray(value)
 
         return search_list(env, states, look, Rule.PUCT, seed, noise=noise, **options)
     import jax
@@ -207,3 +221,30 @@ def puct(
         return jnp.where(logits > -jnp.inf, jax.nn.softmax(logits), -jnp.inf), value
 
     return _search(env, states, evaluate, Rule.PUCT, seed, noise=noise, **options)
+
+
+def batch(simulator: Simulator, states: Any, evaluate: Any = None, **options: Any) -> "Decision":
+    """Search from several states of a Python simulator; see `any_network.search_batch`."""
+    from save_rl.search.any_network import search_batch
+
+    return search_batch(simulator, states, evaluate, **options)
+
+
+class SearchModule(ModuleType):
+    """The class of this module, so that `save_rl.search(...)` can be called."""
+
+    save = staticmethod(save)
+    uct = staticmethod(uct)
+    puct = staticmethod(puct)
+    batch = staticmethod(batch)
+
+    def __call__(
+        self, simulator: Simulator, state: State, evaluate: Any = None, **options: Any
+    ) -> "Decision":
+        """Search from one state of a Python simulator; see `any_network.search_one`."""
+        from save_rl.search.any_network import search_one
+
+        return search_one(simulator, state, evaluate, **options)
+
+
+sys.modules[__name__].__class__ = SearchModule

@@ -86,7 +86,8 @@ class Acting:
 
         def decide(states: Sequence[State], budget: int, c: float, seed: int) -> Decision:
             found = policy.act(states[-1], budget, c=c, simulator=sim, seed=seed)
-            nodes = tree_nodes(found.tree, 0, policy.agent.test_search)
+            arrays = None if found.tree is None else found.tree.arrays
+            nodes = tree_nodes(arrays, 0, policy.agent.test_search)
             return Decision(found.action, found.prior, found.q_values, found.visits, nodes)
 
         return decide

@@ -1,4 +1,4 @@
-"""What the episode page shows of a decision and of a state: numbers, names, pictures.
+"""Decisions and states as the episode page shows them: numbers, names, pictures.
 
 A decision becomes JSON: the best actions with Qθ, Q_MCTS and visits, and the tree as a list of
 nodes, parents first.

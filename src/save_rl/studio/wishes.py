@@ -1,4 +1,4 @@
-"""What an episode page may ask for: known checkpoints, seeds, levels and budgets."""
+"""Requests of an episode page: checkpoints, seeds, levels and budgets that there are."""
 
 from pathlib import Path
 from typing import Any

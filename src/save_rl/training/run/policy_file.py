@@ -30,7 +30,7 @@ _LONGEST_HEADER = 2**20  # bytes; ours have a few thousand
 
 
 class Interface(NamedTuple):
-    """What a policy knows of its environment.
+    """The parts of an environment that a policy needs to know.
 
     observation: name, dtype and shape of its arrays; the name is '' if there is only one. masked:
     actions can be forbidden. num_states: of an environment for a table, else None.

@@ -1,7 +1,12 @@
-"""What a finished or interrupted run has learned: its settings and its parameters."""
+"""Read a trained run: its settings and its parameters."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.envs import require_trust
@@ -32,7 +37,10 @@ def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
     return settings
 
 
-def read_params(folder: Path, template: Any, option: str, last: bool = False) -> Any:
+def read_params(
+    folder: Path, template: Any, option: str, last: bool = False,
+    warn: Callable[[str], None] = warn,
+) -> Any:  # fmt: skip
     """Return the parameters of all seeds of a run, `[seeds, ...]`: the best if they were kept.
 
     template: their shapes and dtypes. last: the last ones, even if the best were kept.
@@ -50,3 +58,47 @@ def read_params(folder: Path, template: Any, option: str, last: bool = False) ->
     if found is None:
         raise InputError(f"{option}: '{folder}' has no checkpoint yet.")
     return found.state
+
+
+def params_to_start_from(
+    folder: Path, template: Any, seeds: Sequence[int]
+) -> tuple[Any, dict[str, str]]:
+    """Return parameters `[seeds, ...]` of another run for the seeds of a new one, and its folder
+    and id.
+
+    template: of the new run's. Each seed starts from the same seed of that run, or all from its
+    only one.
+    """
+    settings, run_id = read_config(folder, "--from")
+    theirs = settings.seeds
+    if len(theirs) > 1 and not set(seeds) <= set(theirs):
+        raise InputError(
+            f"--from: '{folder}' has seeds {', '.join(map(str, theirs))}; --seed must be among "
+            "them, so that each seed starts from its own."
+        )
+    many = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((len(theirs), *x.shape[1:]), x.dtype), template
+    )
+    problems: list[str] = []
+    try:
+        found = read_params(folder, many, "--from", warn=problems.append)
+    except InputError as error:
+        if not problems:
+            raise
+        why = problems[0].partition("(")[2].rpartition(")")[0]
+        raise InputError(
+            f"--from: the parameters of '{folder}' do not fit this run, whose network must have "
+            f"the same shapes ({why})."
+        ) from error
+    which = [theirs.index(seed) if len(theirs) > 1 else 0 for seed in seeds]
+    params = jax.tree.map(lambda x: np.asarray(x)[which], found)
+    return params, {"folder": str(folder), "run_id": run_id}
+
+
+def with_params(state: Any, params: Any) -> Any:
+    """Return the first state of a run with these parameters `[seeds, ...]` instead of its own."""
+    # Copies, because a compiled chunk takes over the memory of all its arguments.
+    copies = {name: jax.tree.map(jnp.array, params) for name in ("params", "target")}
+    state = state._replace(learner=state.learner._replace(**copies))
+    # R2D2's actors have parameters of their own.
+    return state._replace(acting=copies["params"]) if hasattr(state, "acting") else state
