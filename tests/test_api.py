@@ -143,3 +143,10 @@ def test_the_version_is_shown(capsys):
         main(["--version"])
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"save-rl {save_rl.__version__}\n"
+
+
+def test_what_is_run_without_being_imported_trains_here():
+    """As the blocks of a page, or the text of a prompt."""
+    names = {"__name__": "page"}
+    exec("class Corridor: pass", names)
+    assert env_name(names["Corridor"]) == "__main__:Corridor"

@@ -41,7 +41,9 @@ def env_name(env: Any, option: str = "ENV") -> str:
     if module == HERE:
         script = getattr(sys.modules[HERE], "__file__", None)
         module = Path(script).stem if script else HERE
-    if inside or module in (None, HERE):
+    elif getattr(sys.modules.get(module or ""), own, None) is not env:
+        module = HERE  # code that is run without being imported
+    if inside or module == HERE:
         module = HERE
         give_factory(f"{HERE}:{own}", env)
     return f"{module}:{own}"
