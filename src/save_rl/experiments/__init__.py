@@ -52,5 +52,15 @@ EXPERIMENTS = {
         "Fig. 5, E.1, Table E.1",
         "R2D2 with and without SAVE on 14 Atari games",
     ),
+    "minatar": Entry(
+        "suites:MINATAR_SUITE",
+        "not in it",
+        "SAVE, its ablation, Q-learning, PUCT and Gumbel AlphaZero on MinAtar",
+    ),
+    "jax-suite": Entry(
+        "suites:JAX_SUITE",
+        "not in it",
+        "the same agents on twelve other JAX environments",
+    ),
 }
 SCALES = ("smoke", "small", "paper")
