@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from save_rl.errors import InputError
-from save_rl.networks import network_maker
+from save_rl.networks import conv, network_maker
 from save_rl.networks.conv import Convolutions, as_pixels, features_of
 from save_rl.networks.dictionary import DictNetwork
 from save_rl.networks.heads import Batched
@@ -70,8 +70,12 @@ def call(network, seen):
     return eqx.filter_jit(lambda network, seen: network(seen))(network, seen)
 
 
-@pytest.mark.parametrize(("filters", "hidden"), [((16,), (128,)), ((3, 5), (6, 7))])
-def test_it_computes_what_loops_do(filters, hidden):
+@pytest.mark.parametrize(
+    ("filters", "hidden", "small"), [((16,), (128,), 0), ((3, 5), (6, 7), 20), ((3, 5), (6, 7), 42)]
+)
+def test_it_computes_what_loops_do(monkeypatch, filters, hidden, small):
+    """Images of 6 x 7 pixels, and of 4 x 5 after a layer, however they are convolved."""
+    monkeypatch.setattr(conv, "SMALL_IMAGE", small)
     images = SHOWN.normal(size=(2, 6, 7, 3)).astype(np.float32)
     network = filled("conv", images[0], hidden=hidden, filters=filters)
     head, value = call(network, images)

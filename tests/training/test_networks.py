@@ -104,6 +104,35 @@ def test_ones_own_network_takes_graphs_and_nested_trees(tmp_path):
         assert mean_reward(out) == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"network_settings": {}},
+            "network_settings: {} is not possible; it must be a LayerSettings.",
+        ),
+        (
+            {"network_settings": LayerSettings(hidden=(8, "a"))},
+            "--network.hidden: (8, 'a') is not possible; it must be a whole number.",
+        ),
+        (
+            {"network_settings": LayerSettings(filters=())},
+            "--network.filters: () is not possible; it must be at least one number.",
+        ),
+        ({"network": 3}, "--network: 3 is not possible; it must be text."),
+        (
+            {"network": lambda *given: None},
+            "--network: '<lambda>' can't be found by a worker or a resumed run; give a function or "
+            "class at the top level of a file, or its name package.module:factory.",
+        ),
+    ],
+)
+def test_settings_of_networks_that_are_not_possible_from_python(settings, sentence):
+    with pytest.raises(InputError) as caught:
+        save_rl.train("tightrope", **settings)
+    assert str(caught.value) == sentence
+
+
 def test_trees_that_no_network_takes_are_refused_before_a_folder_is_made(tmp_path):
     for path, sentence in (
         ("device", "--network: 'auto' knows no network for observations that are a dict;"),

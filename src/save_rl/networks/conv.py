@@ -4,6 +4,7 @@ The default is the network of MinAtar (Young and Tian 2019, section 3): 16 filte
 with stride 1, then 128 hidden units, then one linear output per action; ReLU.
 """
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +20,10 @@ FILTERS = (16,)  # MinAtar
 HIDDEN = (128,)  # MinAtar
 SMALLEST_IMAGE = 5  # pixels along both sides of what `auto` takes for an image
 _SIDE = 3  # pixels of a filter
+# Pixels of an image up to which a convolution is a product of matrices. With several seeds, whose
+# filters differ, XLA makes a grouped convolution of it, which was slower (5 seeds, 10 x 10 pixels,
+# two CPU cores); images of 84 x 84 pixels were several times faster without the product.
+SMALL_IMAGE = 32 * 32
 
 
 def is_image(observation: Any, layers: int = 1) -> bool:
@@ -41,9 +46,8 @@ def smallest_side(layers: int) -> int:
 class Convolutions(eqx.Module):
     """Layers of 3 x 3 filters with stride 1 and without padding, each followed by ReLU.
 
-    shape: of an image `[H, W, C]`. filters: per layer. A layer is a product with the patches around
-    all pixels: many small images at once are as fast that way, and so are the kernels of many
-    seeds, which would make a convolution a slow grouped one.
+    shape: of an image `[H, W, C]`. filters: per layer; the weights of a filter are ordered by row,
+    column and channel.
     """
 
     layers: tuple[Linear, ...]
@@ -60,12 +64,29 @@ class Convolutions(eqx.Module):
         """Map images `[..., H, W, C]` to features `[..., features]`; bytes count as 0 to 1."""
         leading, x = images.shape[:-3], as_pixels(images)
         for layer in self.layers:
-            height, width = (side - _SIDE + 1 for side in x.shape[-3:-1])
-            patches = [
-                x[..., i : i + height, j : j + width, :] for i in range(_SIDE) for j in range(_SIDE)
-            ]
-            x = jax.nn.relu(layer(jnp.concatenate(patches, -1)))
+            convolve = _of_patches if math.prod(x.shape[-3:-1]) <= SMALL_IMAGE else _convolved
+            x = jax.nn.relu(convolve(layer, x))
         return x.reshape(*leading, -1)
+
+
+def _of_patches(layer: Linear, x: Array) -> Array:
+    """Return a convolution of images `[..., H, W, C]` as a product with patches around pixels."""
+    height, width = (side - _SIDE + 1 for side in x.shape[-3:-1])
+    patches = [x[..., i : i + height, j : j + width, :] for i in range(_SIDE) for j in range(_SIDE)]
+    return layer(jnp.concatenate(patches, -1))
+
+
+def _convolved(layer: Linear, x: Array) -> Array:
+    """Return the same, without a copy of all patches."""
+    *leading, height, width, channels = x.shape
+    found = jax.lax.conv_general_dilated(
+        x.reshape(-1, height, width, channels),
+        layer.weight.reshape(_SIDE, _SIDE, channels, -1),
+        (1, 1),
+        "VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    return (found + layer.bias).reshape(*leading, *found.shape[1:])
 
 
 def features_of(shape: tuple[int, ...], filters: tuple[int, ...]) -> int:

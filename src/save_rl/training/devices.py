@@ -60,6 +60,6 @@ def enough_memory() -> Iterator[None]:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         raise RunError(
-            "the device is out of memory; use fewer --lanes, fewer seeds (--seed) or a smaller "
-            "--replay, or run nothing else on it."
+            "the device is out of memory; use fewer --lanes, fewer seeds (--seed), a smaller "
+            "--replay or a smaller network, or run nothing else on it."
         ) from error

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -390,12 +390,12 @@ def check_kinds(settings: Any, prefix: str = "--") -> None:
     """Refuse settings of the wrong type, given from Python or a file."""
     hints = get_type_hints(type(settings))
     for one, (option, value) in zip(fields(settings), _own_options(settings, prefix), strict=True):
-        if is_dataclass(value):
+        wanted = kind_problem(hints[one.name], value)
+        if is_dataclass(value) and not wanted:
             check_kinds(value, f"{option}.")
             continue
-        wanted = kind_problem(hints[one.name], value)
-        shown = repr(value)[:60]
-        require(not wanted, option, shown, wanted)
+        name = one.name if is_dataclass(hints[one.name]) else option
+        require(not wanted, name, repr(value)[:60], wanted)
 
 
 def kind_problem(hint: Any, value: Any) -> str:
@@ -410,6 +410,8 @@ def kind_problem(hint: Any, value: Any) -> str:
     if type(None) in inside:
         (hint,) = (kind for kind in inside if kind is not type(None))
         return "" if value is None else kind_problem(hint, value)
+    if is_dataclass(hint):
+        return "" if isinstance(value, cast(type, hint)) else f"a {cast(type, hint).__name__}"
     kind, name = _KINDS.get(origin or hint, (object, ""))
     wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind in (Integral, Real))
     return name if wrong else ""
