@@ -118,7 +118,7 @@ def add(
         lanes = np.flatnonzero(moved[seed])
         replay.size[seed, slots[seed, lanes]] = sizes[seed, lanes]
         if track and (running is None or running[seed]):
-            own = HostReplay(None, *(x[seed] for x in replay[1:7]))  # pyright: ignore[reportArgumentType]
+            own = HostReplay(None, *(x if x is None else x[seed] for x in replay[1:]))  # pyright: ignore[reportArgumentType]
             _track(own, slots[seed, lanes], np.asarray(transitions.reward)[seed], moved[seed],
                    over[seed], gamma, first)  # fmt: skip
     return replay._replace(data=data)
