@@ -34,7 +34,7 @@ _START = EARLY.format(2) + (
 
 
 class Look(NamedTuple):
-    """What random play shows of an environment.
+    """Measurements of random play.
 
     features: numbers of an observation. length: mean steps of an episode; of one that did not end,
     the steps that were looked at. ended: share of the episodes that did. returns: size of the
