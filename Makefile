@@ -21,7 +21,7 @@ UV := $(shell command -v uv 2>/dev/null)
 make_venv = $(if $(UV),uv venv --quiet --python "$$(command -v $(PYTHON))" $(1),$(PYTHON) -m venv $(1))
 install = $(if $(UV),uv pip install --quiet --compile-bytecode --python $(1)/bin/python,$(1)/bin/python -m pip install -qq)
 
-.PHONY: demo test test-all lint pytest slow fuzz package lock lowest docs clean
+.PHONY: demo test test-all lint pytest slow fuzz package lock lowest docs clean browser
 
 demo: $(VENV)/.run
 	$(BIN)/save-rl demo --out runs/demo
@@ -38,11 +38,18 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
-pytest: $(VENV)/.dev
+pytest: $(VENV)/.dev browser
 	$(PYTEST)
 
-slow: $(VENV)/.dev
+slow: $(VENV)/.dev browser
 	$(PYTEST) -m slow
+
+# The pages of the studio are tested in a real browser, Debian's.
+browser:
+	@command -v chromium >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing chromium ..." && \
+	    apt-get update -qq >/dev/null && apt-get install -qq -y chromium >/dev/null 2>&1; } || \
+	  echo "no chromium here: tests of the studio's pages are skipped (apt-get install chromium)"
 
 fuzz: $(VENV)/.dev
 	$(PYTEST) -m property --hypothesis-profile fuzz

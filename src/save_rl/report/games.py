@@ -76,11 +76,18 @@ def _scale_to(shown: Iterable[float], axes: "Axes") -> None:
     axes.minorticks_off()
 
 
-def game_curves(rows: Sequence[Row], path: str | Path, titles: Mapping[str, str]) -> None:
+def game_curves(
+    rows: Sequence[Row],
+    path: str | Path,
+    titles: Mapping[str, str],
+    *,
+    over: str = "frames",
+    x_label: str = "Frames",
+) -> None:
     """Draw rewards over frames, a panel per game: means over seeds, bands from worst to best.
 
     `rows` have the conditions `game` and `frames` and the metric 'train_reward'. titles: by game,
-    one per panel.
+    one per panel. over: another condition for the x axis.
     """
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -96,10 +103,10 @@ def game_curves(rows: Sequence[Row], path: str | Path, titles: Mapping[str, str]
         if number % across == 0:
             axes.set_ylabel("Reward", fontsize=LARGE)
         if number + across >= len(titles):
-            axes.set_xlabel("Frames", fontsize=LARGE)
+            axes.set_xlabel(x_label, fontsize=LARGE)
     for (game, title), axes in zip(titles.items(), panels.flat, strict=False):
         inside = select(rows, game=game)
-        draw_curves(axes, inside, agents, "frames", middle=np.mean, log_x=False)
+        draw_curves(axes, inside, agents, over, middle=np.mean, log_x=False)
         axes.set_title(title, fontsize=LARGE)
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         for axis in (axes.xaxis, axes.yaxis):
