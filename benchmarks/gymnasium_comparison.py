@@ -27,7 +27,12 @@ ENVIRONMENTS = {
         "epsilon_episodes": 500,
     },
 }  # fmt: skip
-COMMON = {"lanes": 16, "chunk": 128, "learning_rate": 1e-3, "test_episodes": 10}
+# The paper's; left out, they would be chosen (docs/settings.md).
+PAPER = {
+    "batch": 16, "replay": 4000, "replay_ratio": 4, "epsilon_end": 0.01, "reward_scale": 1.0,
+    "check": False,
+}  # fmt: skip
+COMMON = {"lanes": 16, "chunk": 128, "learning_rate": 1e-3, "test_episodes": 10, **PAPER}
 AGENTS = ("save", "q-learning")
 BUDGETS = (0, 10)
 

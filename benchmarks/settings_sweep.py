@@ -15,7 +15,8 @@ PROBLEMS = {
     "FrozenLake 8x8": {
         "env": "gym/FrozenLake8x8-v1", "env_options": {"is_slippery": False}, "lanes": 16,
         "learning_rate": 1e-3, "steps": 24_576, "chunk": 64, "discount": 0.97, "c": 2.0,
-        "epsilon_episodes": 500,
+        "epsilon_episodes": 500, "batch": 16, "replay": 4000, "replay_ratio": 4,
+        "epsilon_end": 0.01, "reward_scale": 1.0, "check": False,
     },
     "Tightrope": {"env": "tightrope", "episodes": 10_000, "chunk": 64},
 }  # fmt: skip

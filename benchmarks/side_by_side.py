@@ -63,7 +63,7 @@ def one(job, target, core):
             out=out, workers=0, device="cpu", progress=False, checkpoint_seconds=1e9, **job["train"]
         )
         tests = save_rl.evaluate(
-            out, job["budgets"], job["episodes"], workers=0, device="cpu"
+            out, job["budgets"], job["episodes"], workers=0, device="cpu", baseline="none"
         )  # fmt: skip
     found = {
         "metrics": run.metrics,

@@ -265,7 +265,7 @@ def tested_run(run):
 
 def test_the_table_of_a_run_with_several_seeds(run, tested_run):
     path = run.path / "evaluation.csv"
-    assert path.read_text().splitlines()[0] == "budget,episode,return,steps,seed"
+    assert path.read_text().splitlines()[0].startswith("budget,episode,return,steps,seed,")
     rows = read(path)
     assert len(rows) == 2 * 2 * 30
     for result in tested_run:

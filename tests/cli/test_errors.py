@@ -673,6 +673,7 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("errors") / "run"
     settings = (
         "--agent q-learning --episodes 1 --budget 1 --lanes 4 --replay 16 --min-replay 16 --chunk 1"
+        " --discount 0.99"
     )
     main(shlex.split(f"train {BROKEN}:walk {settings} --out {folder}"))
     assert (folder / "config.json").exists()

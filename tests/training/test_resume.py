@@ -164,7 +164,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
 ):
     out = tmp_path / "run"
     code = run_in_process(
-        "train", "tests.training.environments:turns_nan", *FEW, "--episodes", "500",
+        "train", "tests.training.environments:turns_nan", *FEW, "--no-check", "--episodes", "500",
         "--checkpoint-seconds", "0", "--out", str(out),
     )  # fmt: skip
     assert code == 1

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.watchdog import WATCHDOG, place_in
+from save_rl.envs.watchdog import EARLY, WATCHDOG, place_in
 from save_rl.envs.worker import (
     ADVANCE,
     ANY_LEVEL,
@@ -51,7 +51,10 @@ from save_rl.types import Simulator, State
 _FAULTS_IN_A_ROW = 5
 IS_WORKER = "SAVE_RL_WORKER"  # set in the environment of workers, which start no workers
 _GRACE = 2.0  # seconds for a worker to exit by itself
-_START = "from save_rl.envs.worker import main; main(*map(int, sys.argv[1:6]), sys.argv[6])"
+_START = (
+    EARLY.format(4)
+    + "from save_rl.envs.worker import main; main(*map(int, sys.argv[1:6]), sys.argv[6])"
+)
 _START_LIMIT = 60.0  # least seconds for a worker to start, if there is a timeout
 
 

@@ -8,6 +8,7 @@ call hangs, `WATCHDOG.hanging` is true: a run that saves on Ctrl-C then stops at
 with worker processes wait for replies with `waiting`, which does the same.
 """
 
+import itertools
 import re
 import sys
 import sysconfig
@@ -22,6 +23,9 @@ PATIENCE = 20.0
 """Seconds after which a call is said to hang; a slow simulator goes on."""
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+EARLY = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1, int(sys.argv[{}])); "
+"""Code of a process that can be asked where it is, from its start; with the number of the argument
+that is the file descriptor to write to."""
 # A line of `faulthandler`.
 _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)')
 
@@ -32,9 +36,10 @@ Frame = tuple[str, int, str]
 def place(frames: Iterable[Frame]) -> str:
     """Return the innermost function that the simulator's author wrote, of frames from the inside.
 
-    Where there is none, the innermost one outside save_rl; '' if there is nothing.
+    Where there is none before a frame of save_rl, the innermost one; '' if there is nothing.
     """
-    outside = [frame for frame in frames if not frame[0].startswith((_OURS, "<"))]
+    inside = itertools.takewhile(lambda frame: not frame[0].startswith(_OURS), frames)
+    outside = [frame for frame in inside if not frame[0].startswith("<")]
     own = [frame for frame in outside if not frame[0].startswith(_LIBRARIES)]
     for file, line, function in [*own[:1], *outside[:1]]:
         return f"{function} ({Path(file).name}:{line})"

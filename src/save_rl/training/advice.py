@@ -23,7 +23,7 @@ def recent_mean(lines: Sequence[dict[str, float]]) -> float | None:
     """
     total = count = 0.0
     ends = [line["episodes"] for line in lines]
-    for line, before in zip(reversed(lines), reversed([0.0, *ends[:-1]]), strict=True):
+    for line, before in zip(reversed(lines), reversed([0.0, *ends][: len(lines)]), strict=True):
         played = line["episodes"] - before
         if "return_mean" in line and count < RECENT:
             total, count = total + played * line["return_mean"], count + played

@@ -21,18 +21,20 @@ from save_rl.envs.check.interface import look_at_names
 from save_rl.envs.check.witness import Place, Witness, Wrong
 from save_rl.envs.check.words import Finding, Report
 from save_rl.envs.pool import IS_WORKER, refuse_in_a_worker
-from save_rl.envs.watchdog import WATCHDOG, place_in
+from save_rl.envs.watchdog import EARLY, WATCHDOG, place_in
 from save_rl.errors import InputError, RunError
 from save_rl.processes import ONE_THREAD, die_with, end_group, ending, start_python
 
 _CHECK = 2.0  # approximate seconds of the check
 _EPISODES, _STEPS, _SECONDS = 8, 100, 30.0  # random episodes, most steps of one, and of all
 _DISCOUNT = 0.95  # of the returns that are looked at
-_START = "from save_rl.envs.check.look import main; main(*map(int, sys.argv[1:4]), sys.argv[4])"
+_START = EARLY.format(2) + (
+    "from save_rl.envs.check.look import main; main(*map(int, sys.argv[1:4]), sys.argv[4])"
+)
 
 
 class Look(NamedTuple):
-    """What random play shows of an environment.
+    """Measurements of random play.
 
     features: numbers of an observation. length: mean steps of an episode; of one that did not end,
     the steps that were looked at. ended: share of the episodes that did. returns: size of the

@@ -19,7 +19,7 @@ _SAME = ("budget", "seed", "agent", "env", "c", "level", "options")
 
 
 class Conditions(NamedTuple):
-    """What test episodes share, besides their budget and seed.
+    """The conditions of test episodes, besides their budget and seed.
 
     level: None for the default. options: of the environment. parameters: those that played: 'best',
     'last', or '' if the agent has none.

@@ -92,7 +92,7 @@ class Progress:
             rate = (done - self._first) / max(now - self._started, 1e-9)
             left = f", {(self.total - done) / rate:.0f} s left" if rate > 0 else ""
             text = f"{self.label}: {done:,.0f} of {self.total:,.0f} {self.unit}"
-            _print(f"{text}  {note}{left}")
+            _print(f"{text}  {note}{left}" if note else text + left)
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
