@@ -196,6 +196,7 @@ def test_the_page_of_a_run(page, address):
 def test_a_broken_run_has_a_page_too(page, address):
     page.goto(f"{address}run?run=half")
     wait_text(page, ".notice.error", "config.json is damaged or half-written.")
+    assert page.locator(".facts dt").count() == 0  # nothing is known
 
 
 def test_a_bad_path_is_answered_in_words(page, address):
