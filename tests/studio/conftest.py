@@ -16,14 +16,21 @@ from save_rl.studio.serve import bind, make_server, run_server
 GET_IT = "no browser; install one, on Debian with: apt-get install chromium"
 
 
+def find_browser():
+    """The path of a browser; without one, skip the test, or fail it where one is required."""
+    found = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    path = next(found, None)
+    if path is None and os.environ.get("SAVE_RL_REQUIRE_BROWSER"):
+        pytest.fail(GET_IT)
+    if path is None:
+        pytest.skip(GET_IT)
+    return path
+
+
 @pytest.fixture(scope="module")
 def browser():
     """Chromium. Module-wide, because asyncio.run is impossible while Playwright is open."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-    if path is None:
-        if os.environ.get("SAVE_RL_REQUIRE_BROWSER"):
-            pytest.fail(GET_IT)
-        pytest.skip(GET_IT)
+    path = find_browser()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

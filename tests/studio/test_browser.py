@@ -3,6 +3,8 @@
 import csv
 import io
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.studio.conftest import serving
 from tests.studio.folders import append, contents, line, lines, locked, make_checkpoint, make_run
 
+pytestmark = pytest.mark.xdist_group("studio")  # one browser and one server for all
 RESULTS = Path(__file__).parents[2] / "results"
 
 
@@ -156,6 +159,21 @@ def test_a_training_run_is_followed(page, root, address):
         shutil.rmtree(live)
 
 
+@pytest.mark.slow
+def test_a_real_run_is_followed_from_its_first_line_to_its_end(page, tmp_path):
+    command = [sys.executable, "-m", "save_rl", "train", "tightrope", "--episodes", "4000"]
+    page.set_default_timeout(300_000)
+    with serving(tmp_path) as address:
+        page.goto(address)
+        wait_text(page, ".empty", "No runs here yet")
+        with subprocess.Popen([*command, "--out", str(tmp_path / "real")]) as training:
+            row(page, "real").locator(".chip.training").wait_for()
+            assert training.wait(300) == 0
+        row(page, "real").locator(".chip.finished").wait_for()
+        row(page, "real").get_by_role("link").click()
+        page.locator("[data-metric=return_mean] canvas").wait_for()
+
+
 def test_the_page_of_a_run(page, address):
     page.goto(f"{address}run?run=alpha")
     page.locator("[data-metric=return_mean] canvas").wait_for()
@@ -178,6 +196,7 @@ def test_the_page_of_a_run(page, address):
 def test_a_broken_run_has_a_page_too(page, address):
     page.goto(f"{address}run?run=half")
     wait_text(page, ".notice.error", "config.json is damaged or half-written.")
+    assert page.locator(".facts dt").count() == 0  # nothing is known
 
 
 def test_a_bad_path_is_answered_in_words(page, address):

@@ -154,7 +154,7 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(config=JSON | st.fixed_dictionaries({"settings": st.fixed_dictionaries({
     "env": st.text(max_size=5) | JSON, "agent": st.text(max_size=5) | JSON,
     "seeds": st.lists(JSON, max_size=3), "episodes": JSON, "steps": JSON})}),

@@ -10,6 +10,7 @@ import pytest
 
 from save_rl.cli import main
 from save_rl.studio.serve import bind, make_server
+from tests.studio.conftest import find_browser
 from tests.studio.folders import lines, make_run
 
 
@@ -18,6 +19,16 @@ def refused(capsys, *arguments):
         main(["studio", *map(str, arguments)])
     assert stop.value.code == 2
     return capsys.readouterr().err.strip()
+
+
+@pytest.mark.parametrize(
+    ("required", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)]
+)
+def test_tests_without_a_browser_say_how_to_get_one(tmp_path, monkeypatch, required, outcome):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SAVE_RL_REQUIRE_BROWSER", required)
+    with pytest.raises(outcome, match="apt-get install chromium"):
+        find_browser()
 
 
 def test_a_missing_folder_says_how_to_make_a_first_run(tmp_path, capsys):

@@ -13,7 +13,7 @@ _BLOCK = 2**20  # bytes
 _TAIL = 2**13  # bytes
 _CELL = 20  # bytes; few cells are longer
 _LINES_PER_POINT = 4
-_MOST_VALUES = 2**24  # numbers in memory, of all tables: 128 MiB
+_MOST_VALUES = 2**25  # numbers in memory, of all tables: 256 MiB
 
 
 class Table(NamedTuple):

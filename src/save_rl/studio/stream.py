@@ -38,7 +38,7 @@ class Stream:
         try:
             now = await run_in_threadpool(self._library.overview)
             yield _event("all", now)
-            if self._task is None:
+            if self._task is None or self._task.done():
                 self._last = {line["name"]: line for line in now["runs"]}
                 self._task = asyncio.create_task(self._watch())
             quiet = 0.0

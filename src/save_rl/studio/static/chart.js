@@ -41,7 +41,7 @@ export function legible(colour) {
   let rgb = channels(colour);
   for (let i = 0; i < 12; i += 1) {
     const [a, b] = [light(rgb), light(card)].sort((x, y) => y - x);
-    if ((a + 0.05) / (b + 0.05) >= (isDark() ? 4 : 2.2)) break;
+    if ((a + 0.05) / (b + 0.05) >= (isDark() ? 3 : 2.2)) break;
     rgb = rgb.map((x) => Math.round(x + (towards - x) * 0.12));
   }
   return `#${rgb.map((x) => x.toString(16).padStart(2, "0")).join("")}`;

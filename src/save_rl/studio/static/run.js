@@ -54,12 +54,12 @@ export async function show(main, query) {
 }
 
 function factsOf({ line, training }) {
+  const known = (value, say) => (value === null || value === undefined ? null : say(value));
   const facts = [
     ["Environment", line.env], ["Agent", line.label], ["Seeds", line.seeds?.join(", ")], ["Budget", line.budget],
-    [line.unit === "steps" ? "Real steps" : "Episodes", line.target ? `${number(line.done)} of ${number(line.target)}` : line.done],
-    ["Reward", line.reward === null ? null : number(line.reward)], ["Test reward", line.test_reward === null ? null : number(line.test_reward)],
-    ["Level", line.level === null ? null : number(line.level)], ["Time", line.time_s === null ? null : duration(line.time_s)],
-    ["Real steps/s", line.steps_per_s ? number(Math.round(line.steps_per_s)) : null], ["Left", line.left_s === null ? null : duration(line.left_s)],
+    [line.unit === "steps" ? "Real steps" : "Episodes", known(line.done, (done) => (line.target ? `${number(done)} of ${number(line.target)}` : number(done)))],
+    ["Reward", known(line.reward, number)], ["Test reward", known(line.test_reward, number)], ["Level", known(line.level, number)],
+    ["Time", known(line.time_s, duration)], ["Real steps/s", known(line.steps_per_s, (x) => number(Math.round(x)))], ["Left", known(line.left_s, duration)],
   ].filter(([, value]) => value !== null && value !== undefined);
   return [
     line.problem ? notice(line.problem, line.state === "failed" || line.state === "broken" ? "error" : "warn") : "",
