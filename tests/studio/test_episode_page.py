@@ -14,6 +14,7 @@ from tests.studio.made_runs import make_run
 # One worker runs them all, with one page.
 pytestmark = pytest.mark.xdist_group("studio-episode-page")
 EPISODE = "episode?run=rope"
+expect.set_options(timeout=60_000)  # of a machine that has other things to do
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +187,17 @@ def test_an_episode_shows_while_it_is_played_and_can_be_cancelled(tab):
     tab.get_by_role("button", name="Cancel").click()
     expect(tab.locator(".setup .notice")).to_have_text("Cancelled.")
     expect(tab.get_by_role("button", name="Play", exact=True)).to_be_enabled()
+
+
+def test_a_reloaded_page_follows_what_is_still_played(tab):
+    tab.locator(".fields [name=seed]").fill(str(playing.ENDLESS))
+    tab.locator(".fields [name=most]").fill("10000")
+    tab.get_by_role("button", name="Play", exact=True).click()
+    expect(tab.locator(".counter")).to_have_text(re.compile(r"^0 / [1-9]"))
+    tab.reload()
+    expect(tab.locator(".setup .job")).to_contain_text(re.compile(r"Playing: step \d+"))
+    tab.get_by_role("button", name="Cancel").click()
+    expect(tab.locator(".setup .notice")).to_have_text("Cancelled.")
 
 
 def test_a_long_search_shows_its_progress_and_can_be_cancelled(tab):

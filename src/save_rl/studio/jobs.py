@@ -21,7 +21,7 @@ PATIENCE = 60.0  # seconds for one call of a simulator
 _GRACE = 2.0  # seconds to stop after a cancel
 _IDLE = 300.0  # seconds until a process that nobody uses ends
 _MOST_WAITING, _MOST_KEPT = 64, 100
-_START_SECONDS = 120.0  # to import, and to build an environment
+_SILENCE = 60.0  # seconds beyond the patience without any sign of life
 _LOOK = 0.05  # seconds between two looks at the queue
 
 # Takes messages of a job, `(content, picture)`.
@@ -231,7 +231,6 @@ class _Seat:
         """Serve a job, and quick ones meanwhile."""
         if self._process is not None and self._process.folder != job.folder:
             self._end()
-        fresh = self._process is None
         try:
             process = self._process = self._process or PlayerProcess(
                 job.folder, self._jobs.trust, self._jobs.acting
@@ -240,7 +239,6 @@ class _Seat:
             job.change("failed", f"A process that plays can't be started: {error}.")
             return
         active: dict[int, Job] = {}
-        patience = max(self._jobs.patience, _START_SECONDS) if fresh else self._jobs.patience
         self._hand(process, job, active)
         asked: dict[int, float] = {}  # when jobs were asked to stop
         try:
@@ -250,10 +248,10 @@ class _Seat:
                 self._cancel(process, active, asked)
                 message = process.receive(_LOOK)
                 if message is not None:
-                    patience = self._jobs.patience
                     self._hear(message, active)
-                if time.monotonic() - process.heard > patience:
-                    raise _Stuck(f"There was no sign of life for {patience:.0f} seconds")
+                silence = time.monotonic() - process.heard
+                if silence > self._jobs.patience + _SILENCE:
+                    raise _Stuck(f"There was no sign of life for {silence:.0f} seconds")
         except EOFError:
             why = f"The process that plays is gone: {process.last_words()}"
             self._fail(active, why)

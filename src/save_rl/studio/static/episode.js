@@ -33,7 +33,9 @@ class Page {
     this.showPlayed(about.episodes);
     const wanted = about.episodes.find((e) => String(e.episode) === query.get("episode")) ?? about.episodes[0];
     if (wanted) this.open(wanted, Number(query.get("step")) || 0);
-    this.prepare();
+    const going = about.episodes.find((e) => e.job && !isOver(e.job));
+    if (going) this.track(going.job, going.episode === wanted.episode).then(() => this.prepare(true));
+    else this.prepare();
   }
 
   // ---- what to play -------------------------------------------------------------------------
@@ -72,13 +74,13 @@ class Page {
     return found;
   }
 
-  /** Load the agent before it is needed, and find out about levels. */
-  async prepare() {
+  /** Load the agent before it is needed, and find out about levels. quietly: say nothing about it. */
+  async prepare(quietly = false) {
     try {
       const job = await follow(await postJSON("/api/episodes/open", { run: this.run }), (now) => {
-        if (!this.job) this.showJob(now, "Loading");
+        if (!this.job && !quietly) this.showJob(now, "Loading");
       });
-      if (!this.job) this.showJob(job);
+      if (!this.job && !quietly) this.showJob(job);
       if (job.state !== "done") return;
       const { levels } = job.result;
       if (levels > 0) {
@@ -97,9 +99,19 @@ class Page {
     this.viewer.stop();
     this.button.disabled = true;
     try {
-      const started = await postJSON("/api/episodes/play", this.settings());
-      this.job = started;
-      let opened = false, last = -1, busy = false, asked = 0;
+      await this.track(await postJSON("/api/episodes/play", this.settings()));
+    } catch (error) {
+      this.status.replaceChildren(notice(error.message, "error"));
+      this.button.disabled = false;
+    }
+  }
+
+  /** Follow the job that plays an episode, and show its steps as they come. opened: it is shown. */
+  async track(started, opened = false) {
+    this.button.disabled = true;
+    this.job = started;
+    let last = -1, busy = false, asked = 0;
+    try {
       const refresh = async (now = false) => {
         if (busy || (!now && performance.now() - asked < 250)) return;
         busy = true;
