@@ -83,5 +83,6 @@ def _choose(agent: Agent, result: SearchResult, budget: int) -> tuple[int, str]:
         action = int(q.argmax())
         return action, f"Q {q[action]:.2f}" if agent.prior == "q" else ""
     score = np.where(explored, visits if agent.act == "visits" else q, -np.inf)
-    action = int(score.argmax())
-    return action, f"Q {q[action]:.2f} ({visits[action]} visits, {explored.sum()} actions tried)"
+    action, tried = int(score.argmax()), int(explored.sum())
+    plural = "" if tried == 1 else "s"
+    return action, f"Q {q[action]:.2f} ({visits[action]} visits, {tried} action{plural} tried)"

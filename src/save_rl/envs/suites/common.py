@@ -1,4 +1,4 @@
-"""What the adapters of suites share: imports, refusals, options, and the test for chance."""
+"""Shared by the adapters of suites: imports, refusals, options, and the test for chance."""
 
 import dataclasses
 import importlib
