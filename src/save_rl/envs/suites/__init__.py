@@ -7,6 +7,6 @@ An adapter is a JAX environment (docs/jax-environments.md) around one of a suite
 * `step(state, action, key)` draws the outcome from the key, `step(state, action)` from the state;
 * the suite's time limit is `truncated`, and a step past it goes on as if there were none.
 
-`common.py` has what adapters share, `pictures.py` draws observations, `listing.py` describes all
-environments of a suite.
+`common.py` has what adapters share, `pictures.py` draws observations, `classic.py` draws classic
+control, `listing.py` describes all environments of a suite.
 """

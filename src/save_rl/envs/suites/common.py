@@ -1,4 +1,4 @@
-"""What the adapters of suites share: imports, refusals, options, and the test for chance."""
+"""Shared by the adapters of suites: imports, refusals, options, and the test for chance."""
 
 import dataclasses
 import importlib
@@ -82,6 +82,17 @@ def as_arrays(tree: Any) -> Any:
 def key_shape() -> Any:
     """Return shape and dtype of a JAX key."""
     return jax.eval_shape(lambda: jax.random.PRNGKey(0))
+
+
+def next_luck(state_key: Any, given: Any) -> tuple[Any, Any]:
+    """Return the key for the state after a step, and the key that draws the step's outcome.
+
+    state_key: of the state before; None without chance, where any key will do. given: to `step`.
+    """
+    later, luck = (
+        (None, jax.random.PRNGKey(0)) if state_key is None else jax.random.split(state_key)
+    )
+    return later, luck if given is None else given
 
 
 def has_chance(step: Callable[..., Any], *arguments: Any) -> bool:

@@ -18,6 +18,7 @@ from save_rl.envs.suites.common import (
     has_chance,
     key_shape,
     load_suite,
+    next_luck,
     refuse,
     simple_options,
 )
@@ -80,10 +81,7 @@ class Gymnax:
         return self._state(as_arrays(inner), luck, seen)
 
     def step(self, state: State, action: Any, key: Any = None) -> tuple[State, Any, Any, Any]:
-        luck, later = jax.random.PRNGKey(0), None
-        if self.stochastic:
-            later, luck = jax.random.split(state.key)
-        luck = luck if key is None else key
+        later, luck = next_luck(state.key, key)
         seen, inner, reward, terminated = self._outcome(state.inner, action, luck)
         limit = self._env.is_truncated(inner, self._params)
         after = self._state(as_arrays(inner), later, seen)

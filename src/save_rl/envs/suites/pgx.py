@@ -18,6 +18,7 @@ from save_rl.envs.suites.common import (
     has_chance,
     key_shape,
     load_suite,
+    next_luck,
     refuse,
     simple_options,
 )
@@ -91,10 +92,7 @@ class Pgx:
         return State(inner, luck if self.stochastic else None)
 
     def step(self, state: State, action: Any, key: Any = None) -> tuple[State, Any, Any, Any]:
-        luck, later = jax.random.PRNGKey(0), None
-        if self.stochastic:
-            later, luck = jax.random.split(state.key)
-        luck = luck if key is None else key
+        later, luck = next_luck(state.key, key)
         inner = self._game.step(state.inner, action, luck)
         late = inner._step_count >= self.max_steps
         reward, terminated = inner.rewards[0], inner.terminated
