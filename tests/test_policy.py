@@ -212,6 +212,41 @@ def test_puct_acts_on_visits():
     assert found.prior[found.prior > 0].sum() == pytest.approx(1, abs=1e-5)
 
 
+class Web(Walk):
+    """The corridor as a graph: a node per cell; actions are edges. Cells to come are padding."""
+
+    num_actions = 30  # from each of six nodes to each other one
+
+    def observe(self, state):
+        nodes = np.zeros((6, 3), np.float32)
+        nodes[:, 0], nodes[state[0], 1] = 1, 1
+        return {"nodes": nodes, "node_mask": np.arange(6) <= state[0] + 1}
+
+    def step(self, state, action):
+        return super().step(state, action % 3)
+
+    def action_mask(self, state):
+        here = np.arange(6) <= state[0] + 1
+        allowed = [a and b for i, a in enumerate(here) for j, b in enumerate(here) if i != j]
+        return np.array(allowed)
+
+
+def test_a_graph_network_acts_whatever_the_padding():
+    """Batches are cut to the nodes that are there, which changes nothing."""
+    from save_rl.training.host.learner import make_learning
+
+    policy = untrained(Web())
+    learning = make_learning(policy.settings, Web())
+    network = jax.jit(lambda seen: learning.network(policy._params)(seen)[0])
+    for state in [(0, 0), (4, 3)]:
+        seen, mask = Web().observe(state), Web().action_mask(state)
+        whole = {name: jax.numpy.asarray(x)[None] for name, x in seen.items()}
+        expected = np.where(mask, np.asarray(network(whole))[0], -np.inf)
+        found = policy.act(seen, 0, mask=mask)
+        np.testing.assert_allclose(found.q_values, expected, rtol=1e-4, atol=1e-5)
+    assert policy.act((4, 3), 1).visits.sum() == 1
+
+
 def test_a_table_acts_on_the_row_of_its_state():
     policy = untrained(Numbered(), network="table")
     policy._params = policy._params.__class__.__new__(policy._params.__class__)
