@@ -104,7 +104,7 @@ def forward(weights, index, seen):
 def untrained(sim, agent="save", **settings):
     """A policy with fresh parameters, which shares everything with a trained one but these."""
     full = TrainSettings(env="tests.test_policy:Walk", agent=agent, **settings)
-    like, interface = _environment(full, "nowhere", True, sim)
+    like, interface = _environment(full, sim)
     from save_rl.training.host.learner import make_learning
 
     params = make_learning(full, like).initial(jax.random.PRNGKey(2)).params
@@ -195,6 +195,10 @@ def test_it_plays_as_evaluate_does(run, budget):
     policy = save_rl.load(run.path)
     other = play(policy.simulator, policy.player(budget), 0)
     assert [move.state for move in first.moves] == [move.state for move in other.moves]
+    values, found = first.moves[0].values, policy.act((0, 0), budget, simulator=Walk())
+    assert values is not None
+    np.testing.assert_allclose(values.prior, found.prior)
+    assert values.explored.any() == (budget > 0)
 
 
 def test_puct_acts_on_visits():

@@ -93,7 +93,8 @@ def _load_run(
         train=False, plays=plays, budgets=budgets,
     )  # fmt: skip
     try:
-        return program, read_params(folder, program.params(program.template()), "DIR", last)
+        params, _ = read_params(folder, program.params(program.template()), "DIR", last)
+        return program, params
     except BaseException:
         program.close()
         raise

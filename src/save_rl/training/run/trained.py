@@ -33,15 +33,27 @@ def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
     Refuses also to run an environment's code without permission; see `trust` of `evaluate`.
     """
     settings = checked_settings(folder, option)
-    require_trust(settings.env, folder, trust, option)
+    require_trusted_code(settings, folder, trust, option)
     return settings
+
+
+def require_trusted_code(
+    settings: TrainSettings, folder: Path, trust: bool, option: str, *, env: bool = True
+) -> None:
+    """Refuse to import what the settings in a folder or file name, unless the user trusts it.
+
+    env: the environment will be made by its name, too.
+    """
+    for name in (settings.network, *([settings.env] if env else [])):
+        require_trust(name, folder, trust, option)
 
 
 def read_params(
     folder: Path, template: Any, option: str, last: bool = False,
     warn: Callable[[str], None] = warn,
-) -> Any:  # fmt: skip
-    """Return the parameters of all seeds of a run, `[seeds, ...]`: the best if they were kept.
+) -> tuple[Any, str]:  # fmt: skip
+    """Return the parameters of all seeds of a run, `[seeds, ...]`, and which they are: the 'best'
+    if they were kept, else the 'last'.
 
     template: their shapes and dtypes. last: the last ones, even if the best were kept.
     """
@@ -49,7 +61,7 @@ def read_params(
     if not last:
         best = checkpoint.load_newest(folder / BEST, template, warn, option, run_id=run_id)
         if best is not None:
-            return best.state
+            return best.state, "best"
     inside = ".state" if get_agent(settings.agent).recurrent else ""
     found = checkpoint.load_newest(
         folder / "checkpoints", template, warn, option, run_id=run_id,
@@ -57,7 +69,7 @@ def read_params(
     )  # fmt: skip
     if found is None:
         raise InputError(f"{option}: '{folder}' has no checkpoint yet.")
-    return found.state
+    return found.state, "last"
 
 
 def params_to_start_from(
@@ -81,7 +93,7 @@ def params_to_start_from(
     )
     problems: list[str] = []
     try:
-        found = read_params(folder, many, "--from", warn=problems.append)
+        found, _ = read_params(folder, many, "--from", warn=problems.append)
     except InputError as error:
         if not problems:
             raise
