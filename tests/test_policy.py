@@ -104,7 +104,7 @@ def forward(weights, index, seen):
 def untrained(sim, agent="save", **settings):
     """A policy with fresh parameters, which shares everything with a trained one but these."""
     full = TrainSettings(env="tests.test_policy:Walk", agent=agent, **settings)
-    like, interface = _environment(full, "nowhere", True, sim)
+    like, interface = _environment(full, sim)
     from save_rl.training.host.learner import make_learning
 
     params = make_learning(full, like).initial(jax.random.PRNGKey(2)).params
@@ -195,6 +195,10 @@ def test_it_plays_as_evaluate_does(run, budget):
     policy = save_rl.load(run.path)
     other = play(policy.simulator, policy.player(budget), 0)
     assert [move.state for move in first.moves] == [move.state for move in other.moves]
+    values, found = first.moves[0].values, policy.act((0, 0), budget, simulator=Walk())
+    assert values is not None
+    np.testing.assert_allclose(values.prior, found.prior)
+    assert values.explored.any() == (budget > 0)
 
 
 def test_puct_acts_on_visits():
@@ -210,6 +214,41 @@ def test_puct_acts_on_visits():
     np.testing.assert_array_equal(found.visits, expected.visits[0])
     assert found.visits[found.action] == found.visits.max()
     assert found.prior[found.prior > 0].sum() == pytest.approx(1, abs=1e-5)
+
+
+class Web(Walk):
+    """The corridor as a graph: a node per cell; actions are edges. Cells to come are padding."""
+
+    num_actions = 30  # from each of six nodes to each other one
+
+    def observe(self, state):
+        nodes = np.zeros((6, 3), np.float32)
+        nodes[:, 0], nodes[state[0], 1] = 1, 1
+        return {"nodes": nodes, "node_mask": np.arange(6) <= state[0] + 1}
+
+    def step(self, state, action):
+        return super().step(state, action % 3)
+
+    def action_mask(self, state):
+        here = np.arange(6) <= state[0] + 1
+        allowed = [a and b for i, a in enumerate(here) for j, b in enumerate(here) if i != j]
+        return np.array(allowed)
+
+
+def test_a_graph_network_acts_whatever_the_padding():
+    """Batches are cut to the nodes that are there, which changes nothing."""
+    from save_rl.training.host.learner import make_learning
+
+    policy = untrained(Web())
+    learning = make_learning(policy.settings, Web())
+    network = jax.jit(lambda seen: learning.network(policy._params)(seen)[0])
+    for state in [(0, 0), (4, 3)]:
+        seen, mask = Web().observe(state), Web().action_mask(state)
+        whole = {name: jax.numpy.asarray(x)[None] for name, x in seen.items()}
+        expected = np.where(mask, np.asarray(network(whole))[0], -np.inf)
+        found = policy.act(seen, 0, mask=mask)
+        np.testing.assert_allclose(found.q_values, expected, rtol=1e-4, atol=1e-5)
+    assert policy.act((4, 3), 1).visits.sum() == 1
 
 
 def test_a_table_acts_on_the_row_of_its_state():

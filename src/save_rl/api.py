@@ -97,8 +97,12 @@ def run_training(
     require_numbers((f"--{name.replace('_', '-')}", value) for name, value in options.items())
     seconds = options.get("checkpoint_seconds", 0.0)
     require(seconds >= 0, "--checkpoint-seconds", seconds, "0 (after every chunk) or more")
-    if from_run is not None and options.get("resume"):
-        raise InputError("--from: a run that is resumed has parameters of its own; leave one out.")
+    if from_run is not None:
+        from save_rl.training.run.run_directory import read_settings
+
+        if options.get("resume"):
+            raise InputError("--from: a run that is resumed has its own parameters; leave one out.")
+        read_settings(from_run, "--from")
     if cluster is not None:
         require(from_run is None, "--from", f"'{from_run}'", "left out with --cluster")
         require(tuple(log) == ("tensorboard",), "--log", " ".join(log), "left out with --cluster")

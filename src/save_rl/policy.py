@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import ACTS, Agent, get_agent
-from save_rl.envs import make, make_simulator, require_trust, runs_on_host
+from save_rl.envs import make, make_simulator, require_trust, require_trust_in, runs_on_host
 from save_rl.envs.worker import allowed_actions, named
 from save_rl.errors import InputError, require, require_numbers
 from save_rl.networks import trim
@@ -243,17 +243,21 @@ class Policy:
 
         def move(state: State, rng: np.random.Generator) -> Move:
             found = self.act(state, budget, c=c, simulator=sim, seed=int(rng.integers(2**31)))
-            remark = f"Q {found.q_values[found.action]:.2f}"
-            if budget > 0:
-                visits, tried = found.visits[found.action], int(found.explored.sum())
-                remark += f" ({visits} visits, {tried} actions tried)"
-            made = make_move(sim, state, found.action, rng, remark)
+            made = make_move(sim, state, found.action, rng, self._remark(found))
             if self.agent.prior != "q":  # else values before and after have the same units
                 return made
             values = RootValues(found.prior, found.q_values, found.explored, int(found.action))
             return made._replace(values=values)
 
         return move
+
+    def _remark(self, found: Decision) -> str:
+        """Return a few words about a decision, for pictures."""
+        value, tried = f"Q {found.q_values[found.action]:.2f}", int(found.explored.sum())
+        if tried == 0:
+            return value if self.agent.prior == "q" else ""
+        actions = "action" if tried == 1 else "actions"
+        return f"{value} ({found.visits[found.action]} visits, {tried} {actions} tried)"
 
     def save(self, path: str | Path) -> Path:
         """Write it to one small file, which `save_rl.load` reads; return the path."""
@@ -295,7 +299,8 @@ def load(
         raise InputError(f"load: there is no file '{path}'.")
     settings = checked_settings(path, "load")
     _require_no_memory(settings, path)
-    like, interface = _environment(settings, path, trust, simulator)
+    require_trust_in(settings, path, trust, "load", env=simulator is None)
+    like, interface = _environment(settings, simulator)
     seeds = settings.seeds
     if seed is not None:
         require(seed in seeds, "seed", seed, f"one of the run's: {', '.join(map(str, seeds))}")
@@ -303,11 +308,12 @@ def load(
     template = _template(settings, like, interface)
     every = jax.tree.map(lambda x: jax.ShapeDtypeStruct((len(seeds), *x.shape), x.dtype), template)
     try:
-        params = jax.tree.map(lambda x: x[index], read_params(path, every, "load", last)[0])
+        found, _ = read_params(path, every, "load", last)
     except InputError as error:
         if simulator is None:
             raise
         raise InputError(f"simulator: it does not fit the run in '{path}': {error}") from error
+    params = jax.tree.map(lambda x: x[index], found)
     header = Header(settings, seeds[index], interface)
     return Policy(header, params, like, device=chosen, trust=trust, simulator=simulator)
 
@@ -317,6 +323,7 @@ def _load_file(path: Path, device: Any, trust: bool, simulator: Simulator | None
     settings, _, interface = header
     settings.check()
     _require_no_memory(settings, path)
+    require_trust_in(settings, path, trust, "load", env=False)
     like = SimpleNamespace(
         num_actions=interface.num_actions, num_states=interface.num_states,
         actions_per_edge=interface.actions_per_edge,
@@ -342,13 +349,12 @@ def _template(settings: TrainSettings, like: Any, interface: Interface) -> Any:
 
 
 def _environment(
-    settings: TrainSettings, path: Path, trust: bool, simulator: Simulator | None
+    settings: TrainSettings, simulator: Simulator | None = None
 ) -> tuple[Any, Interface]:
     """Return the environment of a run, or the simulator given for it, and what it looks like."""
     if simulator is not None:
         env, on_host = simulator, True
     else:
-        require_trust(settings.env, path, trust, "load")
         env = make(settings.env, settings.seeds[0], **settings.env_options)
         on_host = runs_on_host(env, settings.env)
     if on_host:
@@ -357,9 +363,9 @@ def _environment(
     else:
         key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
         seen = jax.eval_shape(lambda key: env.observe(env.reset(key)), key)
-        entries = seen if isinstance(seen, dict) else {"": seen}
+        shown = seen if isinstance(seen, dict) else {"": seen}
+        observation = tuple((name, x.dtype.str, tuple(x.shape)) for name, x in shown.items())
         actions = env.num_actions
-        observation = tuple((name, x.dtype.str, tuple(x.shape)) for name, x in entries.items())
     states: Any = getattr(env, "num_states", None)
     per_edge: Any = getattr(env, "actions_per_edge", 1)
     masked = hasattr(env, "action_mask")

@@ -85,7 +85,7 @@ def test_in_jax_a_run_starts_with_the_parameters_of_another(tmp_path):
         ),
         ({"agent": "puct", "seed": 3}, "--from: the parameters of '{}' do not fit this run, whose"),
         ({"from_run": "none", "seed": 3}, "--from: 'none' holds no run (config.json is missing)."),
-        ({"resume": True}, "--from: a run that is resumed has parameters of its own; leave one"),
+        ({"resume": True}, "--from: a run that is resumed has its own parameters; leave one"),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(source, tmp_path, options, said):

@@ -116,10 +116,15 @@ def require_trust(
         )
 
 
-def require_trust_in(settings: Any, folder: object, trust: bool, option: str) -> None:
-    """Refuse to run code that the settings of a run folder name; see `require_trust`."""
-    named = {"environment": settings.env, "network": settings.network}
-    for what, name in {**named, "optimizer": settings.optimizer}.items():
+def require_trust_in(
+    settings: Any, folder: object, trust: bool, option: str, *, env: bool = True
+) -> None:
+    """Refuse to run code that the settings of a run folder name; see `require_trust`.
+
+    env: the environment will be made by its name, too.
+    """
+    named = {"network": settings.network, "optimizer": settings.optimizer}
+    for what, name in {**({"environment": settings.env} if env else {}), **named}.items():
         require_trust(name, folder, trust, option, what)
 
 

@@ -135,11 +135,11 @@ def rows_of(name: str, axes: SuiteAxes, cell: Cell, metrics: Metrics, tests: Any
 def random_rows(name: str, env: str) -> list[Row]:
     """Return the mean return of random play, with which scores are normalised."""
     from save_rl.envs import make_simulator
-    from save_rl.players import make_player, play_episode
+    from save_rl.players import make_player, play
 
     sim = make_simulator(env)
     player = make_player("random", sim, 0)
-    returns = [play_episode(sim, player, seed).total for seed in range(RANDOM_EPISODES)]
+    returns = [play(sim, player, seed).total for seed in range(RANDOM_EPISODES)]
     shared: Row = {"experiment": name, "agent": "random", "seed": 0, "game": env}
     return [{**shared, "metric": "score", "value": float(np.mean(returns))}]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from save_rl.errors import InputError
 from save_rl.report.plots import curve_figure
 from save_rl.training.run.run_directory import read_settings
 from save_rl.training.settings import TrainSettings
@@ -30,7 +31,10 @@ class TrainResult:
         return "\n".join(self._lines())
 
     def _lines(self) -> list[str]:
-        s = read_settings(self.path, "DIR")
+        try:
+            s = read_settings(self.path, "DIR")
+        except InputError:  # a folder that was moved still has a summary
+            return [f"{self.path}: a run whose folder is gone"]
         seeds = f"seed{'s' if len(s.seeds) > 1 else ''} {', '.join(map(str, s.seeds))}"
         lines = [f"{self.path}: {s.agent} on {s.env}, {seeds}"]
         last = {row["seed"]: row for row in self.metrics}  # the last line of each seed
