@@ -94,6 +94,8 @@ def train(
     for name in settings:
         if name not in known:
             raise unknown_name("setting", name, known, "train")
+    if isinstance(said := settings.get("stochastic"), bool):
+        settings["stochastic"] = str(said).lower()
     full = TrainSettings(env=env_name(env), agent=agent, seeds=seeds, **settings)
     full.check()
     return run_training(

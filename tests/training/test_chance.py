@@ -132,7 +132,7 @@ def test_what_is_said_about_chance_is_kept_and_reaches_workers(tmp_path):
         HERE + "Unsaid", stochastic=True, steps=16, lanes=4, batch=4, replay=64, min_replay=8,
         replay_ratio=1, budget=2, workers=1, out=tmp_path / "run", progress=False,
     )  # fmt: skip
-    assert '"stochastic": true' in (run.path / "config.json").read_text()
+    assert '"stochastic": "true"' in (run.path / "config.json").read_text()
     results = save_rl.evaluate(run.path, budgets=(0, 2), episodes=3, trust=True, workers=0)
     assert len(results) == 2
 

@@ -53,9 +53,9 @@ class TrainSettings:
     """Seeds; they train in parallel, each with its own environment."""
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment."""
-    stochastic: bool | None = None
+    stochastic: Literal["auto", "true", "false"] = "auto"
     """The simulator has chance: its `step(state, action, seed)` takes a seed, and searches average
-    over outcomes. Default: what the simulator says; `gym/ID` is tried out."""
+    over outcomes. `auto` is what the simulator says; `gym/ID` is tried out."""
     network: str = "auto"
     """`mlp`, `graph`, or `table` if observations are state numbers; `auto` is the graph network if
     observations are graphs, else the MLP. `graph-sum` adds up where `graph` averages, and
@@ -113,7 +113,7 @@ class TrainSettings:
     @property
     def all_env_options(self) -> dict[str, Any]:
         """Options of the environment, with what was said about chance."""
-        said = {} if self.stochastic is None else {OPTION: self.stochastic}
+        said = {} if self.stochastic == "auto" else {OPTION: self.stochastic == "true"}
         return {**said, **self.env_options}
 
     @property
