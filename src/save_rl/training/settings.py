@@ -9,7 +9,7 @@ import tyro
 
 from save_rl.agents import Agent, get_agent
 from save_rl.envs import ENVIRONMENTS
-from save_rl.envs.chance import OPTION
+from save_rl.envs.chance import OPTION, is_stochastic
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import Linear, constant
@@ -242,6 +242,7 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
 
     from save_rl.envs.worker import Layout, named
     from save_rl.learning.sequence_replay import machine_memory
+    from save_rl.search.rules import most_outcomes
 
     s = settings
     if get_agent(s.agent).recurrent:
@@ -252,7 +253,10 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
         key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
         shown = 4 * jax.eval_shape(lambda key: env.observe(env.reset(key)), key).size
     per_transition = 2 * shown + 4 * env.num_actions
-    per_node = 64 + (4 if on_host else 24) * env.num_actions
+    # On the device every outcome of an action has its own numbers.
+    chance = is_stochastic(env) and not on_host
+    outcomes = most_outcomes(max(s.budget, s.test_budget)) if chance else 1
+    per_node = 64 + (4 if on_host else 24) * env.num_actions * outcomes
     trees = s.lanes * (max(s.budget, s.test_budget) + 1) * per_node
     needs = {"--replay": s.replay * per_transition, "--budget": trees}
     memory = machine_memory()
