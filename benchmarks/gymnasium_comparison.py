@@ -23,7 +23,7 @@ ENVIRONMENTS = {
         "epsilon_episodes": 500,
     },
     "FrozenLake slippery": {
-        "env": "gym/FrozenLake-v1", "env_options": {"reseed": True}, "discount": 0.97,
+        "env": "gym/FrozenLake-v1", "discount": 0.97,
         "epsilon_episodes": 500,
     },
 }  # fmt: skip

@@ -205,6 +205,8 @@ def train(
     for name in settings:
         if name not in known:
             raise unknown_name("setting", name, known, "train")
+    if isinstance(said := settings.get("stochastic"), bool):
+        settings["stochastic"] = str(said).lower()
     for key in ("network", "optimizer"):
         if callable(settings.get(key)):
             settings[key] = env_name(settings[key], f"--{key}")

@@ -439,6 +439,11 @@ def test_chance_that_shows_rarely_is_found_and_draws_that_do_not_matter_are_not_
     assert not from_gymnasium(lambda: Rare(matters=False)).stochastic
 
 
+def test_the_former_option_is_refused_with_the_new_one():
+    with pytest.raises(InputError, match=r"reseed is not possible; .* stochastic=true"):
+        gym_simulator("FrozenLake-v1", reseed=True)
+
+
 def test_the_generator_of_a_state_without_chance_goes_on_as_before():
     """`--stochastic false`: a state includes its luck."""
     simulator = gym_simulator("FrozenLake-v1", stochastic=False)

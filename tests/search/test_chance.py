@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from save_rl.search import device, host, rules
+from save_rl.search.outcomes import OUTCOMES as OUTCOMES_OF
 from save_rl.search.rules import TIE_TOLERANCE, Rule
 from tests.search import chance_reference as reference
 from tests.search.chance_reference import ChanceMdp
@@ -135,7 +136,7 @@ def test_host_equals_the_equations(rule, data, budget, c, discount, seed):
     tree, heads = found.tree, []
     child = tree.first_child[1, 0]
     while child != 0:
-        heads.append((int(tree.action[1, child]), int(tree.outcomes[1, child])))
+        heads.append((int(tree.action[1, child]), int(tree.chance[1, child, OUTCOMES_OF])))
         child = tree.sibling[1, child]
     tried = np.flatnonzero(outcome.outcomes)
     assert sorted(heads) == [(a, outcome.outcomes[a]) for a in tried]

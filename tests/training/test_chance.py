@@ -1,5 +1,7 @@
 """Training where steps have chance: real steps have their own luck, and can be replayed."""
 
+from dataclasses import asdict
+
 import jax
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from save_rl.envs.gym import SimulatorEnv
 from save_rl.envs.pool import Source
 from save_rl.errors import InputError
 from save_rl.players import make_player, play
+from save_rl.training.cluster.actor import ActorProcess, StepRequest, Task
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.settings import TrainSettings
@@ -89,6 +92,21 @@ def test_the_luck_of_real_steps_is_drawn_evenly_and_is_not_that_of_the_search(tr
     assert len(real) > 200  # 240 steps, each with its own luck
 
 
+def test_an_actor_of_a_cluster_gives_steps_their_luck(trainers):
+    """With the same parameters and no search, it takes the first steps of a run on one machine."""
+    chosen = settings(agent="q-learning")
+    here = trainers(agent="q-learning")
+    state = here.begin()
+    actor = ActorProcess(lambda parameters: parameters)
+    actor.start(Task(asdict(chosen), 0, 0, 0, chosen.lanes, -1))
+    leaves = [np.asarray(x) for x in jax.tree.leaves(here.params(state))]
+    found = actor.act(StepRequest(0, 1.0, -1, 0), [leaves]).experience
+    data = copy(here, here.advance(state, 0, ONE)).replay.data
+    np.testing.assert_array_equal(
+        found.transitions.next_observation[0], np.asarray(data.next_observation)[0, : chosen.lanes]
+    )
+
+
 def test_tests_draw_their_luck_too_and_are_repeatable(trainers):
     trainer = trainers()
     params = trainer.params(trainer.begin())
@@ -132,7 +150,7 @@ def test_what_is_said_about_chance_is_kept_and_reaches_workers(tmp_path):
         HERE + "Unsaid", stochastic=True, steps=16, lanes=4, batch=4, replay=64, min_replay=8,
         replay_ratio=1, budget=2, workers=1, out=tmp_path / "run", progress=False,
     )  # fmt: skip
-    assert '"stochastic": true' in (run.path / "config.json").read_text()
+    assert '"stochastic": "true"' in (run.path / "config.json").read_text()
     results = save_rl.evaluate(run.path, budgets=(0, 2), episodes=3, trust=True, workers=0)
     assert len(results) == 2
 

@@ -474,6 +474,11 @@ def gym_simulator(
     id: str, *, stochastic: bool | None = None, flatten: bool = True, **options: Any
 ) -> GymSimulator:
     """Turn `gymnasium.make(id, **options)` into a simulator; see `from_gymnasium`."""
+    if "reseed" in options:
+        raise InputError(
+            "--env-options: reseed is not possible; chance is found by itself, or give "
+            "stochastic=true."
+        )
     try:
         env = gymnasium.make(id, **{"disable_env_checker": True, **options})
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv):

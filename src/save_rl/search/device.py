@@ -35,7 +35,7 @@ class Node(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """What a tree with chance carries along, per lane: the lane's seed, and `W` as a shape."""
+    """Data of a tree with chance, per lane: the lane's seed, and `W` as a shape."""
 
     seeds: Array  # [] uint32
     outcomes: Array  # [W]

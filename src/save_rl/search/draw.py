@@ -20,6 +20,7 @@ import numpy as np
 from save_rl.errors import InputError, require
 from save_rl.files import write_atomically
 from save_rl.search import rules
+from save_rl.search.outcomes import DRAWN, NEXT
 from save_rl.search.raster import png
 from save_rl.search.rules import Rule
 from save_rl.types import Array, SearchResult
@@ -126,7 +127,7 @@ def _root(visits: Any) -> Node:
 
 def _read_host(tree: Any, lane: int, rule: Rule) -> tuple[list[Node], np.ndarray]:
     """Return a lane's nodes, parents first, and the root's prior `[A]`, -inf unless untried."""
-    nodes, stochastic = [_root(tree.chosen[lane, 0])], tree.head.shape[1] > 0
+    nodes, stochastic = [_root(tree.chosen[lane, 0])], tree.chance.shape[1] > 0
     for parent in nodes:  # the loop appends to it
         child = int(tree.first_child[lane, parent.number])
         while child != 0:
@@ -137,11 +138,11 @@ def _read_host(tree: Any, lane: int, rule: Rule) -> tuple[list[Node], np.ndarray
             outcome = child
             while outcome != 0:
                 here = (lane, outcome)
-                drawn = int(tree.drawn[here]) if stochastic else visits
+                drawn = int(tree.chance[(*here, DRAWN)]) if stochastic else visits
                 numbers = (drawn, value, float(tree.reward[here]), prior)
                 ends = bool(tree.terminal[here])
                 nodes.append(Node(outcome, parent.number, int(tree.action[at]), *numbers, ends))
-                outcome = int(tree.next_outcome[here]) if stochastic else 0
+                outcome = int(tree.chance[(*here, NEXT)]) if stochastic else 0
             child = int(tree.sibling[at])
     return nodes, np.array(tree.prior[lane, 0])
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from save_rl.compiled import njit
-from save_rl.search.outcomes import has_chance, next_luck
+from save_rl.search.outcomes import SEED, has_chance, next_luck
 from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import Slots, every_action
 from save_rl.search.trees import action_of, allocate, backup, expand, plant, root_result, select
@@ -21,7 +21,7 @@ def _plant_all(trees, lanes, seeds, rows, priors, choices, valid, more):
         row = rows[lane]
         plant(trees, lane, priors[row], choices[row], valid[row], more[row])
         if has_chance(trees):
-            trees.seed[lane, 0] = seeds[lane]
+            trees.chance[lane, 0, SEED] = seeds[lane] & 0x7FFFFFFF  # all that luck depends on
 
 
 @njit

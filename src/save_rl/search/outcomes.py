@@ -1,4 +1,10 @@
-"""Chance in the host's trees: kernels for the outcomes of an action (see `search.trees`)."""
+"""Chance in the host's trees: kernels for the outcomes of an action (see `search.trees`).
+
+`Trees.chance` has five numbers of a node: the first outcome of the action that leads here (HEAD);
+if this is it, the number of outcomes (OUTCOMES); another outcome of the same action, 0 for none
+(NEXT); simulations through this outcome (DRAWN); the node's seed (SEED). They are one array,
+because every array costs time where kernels call kernels.
+"""
 
 import numpy as np
 
@@ -7,25 +13,26 @@ from save_rl.search import rules
 
 _widens, _luck = njit(rules.widens), njit(rules.luck)
 _OUTCOME, _NODE = rules.OUTCOME, rules.NODE
+HEAD, OUTCOMES, NEXT, DRAWN, SEED = range(5)
 
 
 @njit
 def has_chance(trees):
     """Test whether actions have several outcomes."""
-    return trees.head.shape[1] > 0
+    return trees.chance.shape[1] > 0
 
 
 @njit
 def choose_outcome(trees, lane, head):
     """Return the least visited outcome of an action, the oldest of several; 0 to draw another."""
-    if _widens(trees.outcomes[lane, head], trees.visits[lane, head]):
+    if _widens(trees.chance[lane, head, OUTCOMES], trees.visits[lane, head]):
         return np.int32(0)
-    chosen, outcome = np.int32(head), trees.next_outcome[lane, head]
+    chosen, outcome = np.int32(head), trees.chance[lane, head, NEXT]
     while outcome != 0:
-        fewer = trees.drawn[lane, outcome] - trees.drawn[lane, chosen]
+        fewer = trees.chance[lane, outcome, DRAWN] - trees.chance[lane, chosen, DRAWN]
         if fewer < 0 or (fewer == 0 and outcome < chosen):
             chosen = outcome
-        outcome = trees.next_outcome[lane, outcome]
+        outcome = trees.chance[lane, outcome, NEXT]
     return chosen
 
 
@@ -42,8 +49,8 @@ def _head_of(trees, lane, node, slot):
 def next_luck(trees, lane, node, slot):
     """Return the seed with which the simulator draws the next outcome of a slot."""
     head = _head_of(trees, lane, node, slot)
-    number = np.int64(trees.outcomes[lane, head]) if head != 0 else np.int64(0)
-    return _luck(trees.seed[lane, node], number, _OUTCOME)
+    number = np.int64(trees.chance[lane, head, OUTCOMES]) if head != 0 else np.int64(0)
+    return _luck(np.int64(trees.chance[lane, node, SEED]), number, _OUTCOME)
 
 
 @njit
@@ -51,15 +58,15 @@ def add_outcome(trees, lane, node):
     """Enter a new node as an outcome; return true if its action has others."""
     parent, slot = trees.parent[lane, node], trees.slot[lane, node]
     drawn = next_luck(trees, lane, parent, slot)
-    trees.seed[lane, node] = _luck(drawn, np.int64(trees.action[lane, node]), _NODE)
+    trees.chance[lane, node, SEED] = _luck(drawn, np.int64(trees.action[lane, node]), _NODE)
     head = _head_of(trees, lane, parent, slot)
-    trees.drawn[lane, node] = 0
+    trees.chance[lane, node, DRAWN] = 0
     if head == 0:
-        trees.head[lane, node], trees.outcomes[lane, node] = node, 1
-        trees.next_outcome[lane, node] = 0
+        trees.chance[lane, node, HEAD], trees.chance[lane, node, OUTCOMES] = node, 1
+        trees.chance[lane, node, NEXT] = 0
         return False
-    trees.head[lane, node] = head
-    trees.outcomes[lane, head] += 1
-    trees.next_outcome[lane, node] = trees.next_outcome[lane, head]
-    trees.next_outcome[lane, head] = node
+    trees.chance[lane, node, HEAD] = head
+    trees.chance[lane, head, OUTCOMES] += 1
+    trees.chance[lane, node, NEXT] = trees.chance[lane, head, NEXT]
+    trees.chance[lane, head, NEXT] = node
     return True

@@ -24,7 +24,7 @@ import numpy as np
 from save_rl.compiled import njit
 from save_rl.rescaling import rescale
 from save_rl.search import rules
-from save_rl.search.outcomes import add_outcome, choose_outcome, has_chance
+from save_rl.search.outcomes import DRAWN, HEAD, add_outcome, choose_outcome, has_chance
 from save_rl.search.rules import TIE_TOLERANCE, Rule, Space
 
 _value = njit(rules.action_value)
@@ -60,12 +60,7 @@ class Trees(NamedTuple):
     ranked: np.ndarray  # [B, N, 4] int32, untried slots with the highest priors, best first
     prior: np.ndarray  # [B, N, W] float32 or float64, -inf where masked or tried
     choice: np.ndarray  # [B, N, W] int32, the action of a slot; [B, N, 0] if it is the slot's index
-    # Of outcomes, [B, N] with chance, [B, 0] without:
-    head: np.ndarray  # int32, first outcome of the action that leads here
-    outcomes: np.ndarray  # int32, of a head: number of outcomes
-    next_outcome: np.ndarray  # int32, another outcome of the same action, 0 for none
-    drawn: np.ndarray  # int32, simulations through this outcome
-    seed: np.ndarray  # int64, of the node
+    chance: np.ndarray  # [B, N, 5] int32, see `search.outcomes`; [B, 0, 5] without chance
 
 
 def allocate(
@@ -87,9 +82,8 @@ def allocate(
         np.zeros((*shape, slots), dtype),
         np.zeros((*shape, slots if chosen else 0), np.int32),
     ]
-    by_chance = (lanes, budget + 1 if stochastic else 0)
-    outcomes = [np.zeros(by_chance, t) for t in [np.int32] * 4 + [np.int64]]
-    return Trees._make([np.zeros(shape, t) for t in types] + wide + outcomes)
+    chance = np.zeros((lanes, budget + 1 if stochastic else 0, 5), np.int32)
+    return Trees._make([np.zeros(shape, t) for t in types] + wide + [chance])
 
 
 @njit
@@ -315,8 +309,8 @@ def backup(trees, lane, node, value, discount, space):
         value = trees.reward[lane, node] + discount * value
         edge = node
         if has_chance(trees):
-            trees.drawn[lane, node] += 1
-            edge = np.int64(trees.head[lane, node])
+            trees.chance[lane, node, DRAWN] += 1
+            edge = np.int64(trees.chance[lane, node, HEAD])
         trees.total_return[lane, edge] += _rescale(value) if space == _TRANSFORMED else value
         trees.visits[lane, edge] += 1
         node = trees.parent[lane, node]

@@ -9,7 +9,7 @@ import tyro
 
 from save_rl.agents import Agent, get_agent, target_width
 from save_rl.envs import ENVIRONMENTS
-from save_rl.envs.chance import OPTION
+from save_rl.envs.chance import OPTION, is_stochastic
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import Linear, constant
@@ -66,9 +66,9 @@ class TrainSettings:
     """Seeds; they train in parallel, each with its own environment."""
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Options of the environment."""
-    stochastic: bool | None = None
+    stochastic: Literal["auto", "true", "false"] = "auto"
     """The simulator has chance: its `step(state, action, seed)` takes a seed, and searches average
-    over outcomes. Default: what the simulator says; `gym/ID` is tried out."""
+    over outcomes. `auto` is what the simulator says; `gym/ID` is tried out."""
     network: str = "auto"
     """`mlp`, `conv` for images, `dict` for dictionaries of arrays, `graph`, `table` if observations
     are state numbers, or your own, `package.module:factory`; `auto` chooses by the observations.
@@ -145,7 +145,7 @@ class TrainSettings:
     @property
     def all_env_options(self) -> dict[str, Any]:
         """Options of the environment, with what was said about chance."""
-        said = {} if self.stochastic is None else {OPTION: self.stochastic}
+        said = {} if self.stochastic == "auto" else {OPTION: self.stochastic == "true"}
         return {**said, **self.env_options}
 
     @property
@@ -328,6 +328,7 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
     import jax
 
     from save_rl.learning.sequence_replay import machine_memory
+    from save_rl.search.rules import most_outcomes
 
     s = settings
     if get_agent(s.agent).recurrent:
@@ -335,7 +336,10 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
     arrays = jax.tree.leaves(shown_observation(env, on_host))
     shown = sum(x.size * x.dtype.itemsize for x in arrays)
     per_transition = 2 * shown + 4 * target_width(get_agent(s.agent), env.num_actions)
-    per_node = 64 + (4 if on_host else 24) * env.num_actions
+    # On the device every outcome of an action has its own numbers.
+    chance = is_stochastic(env) and not on_host
+    outcomes = most_outcomes(max(s.budget, s.test_budget)) if chance else 1
+    per_node = 64 + (4 if on_host else 24) * env.num_actions * outcomes
     trees = s.lanes * (max(s.budget, s.test_budget) + 1) * per_node
     needs = {"--replay": s.replay * per_transition, "--budget": trees}
     memory = machine_memory()
