@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from save_rl.report.palette import LOOKS
 from tests.studio.conftest import serving
 from tests.studio.folders import append, contents, line, lines, locked, make_checkpoint, make_run
 
@@ -135,6 +136,27 @@ def test_curves_are_downloaded_as_csv_and_png(runs):
     with runs.expect_download() as download:
         runs.get_by_role("button", name="PNG").click()
     assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def test_smoothing_by_hand(runs):
+    """An average whose weights halve with age and add up to one: 0, 2/3, 6/7 of a step to 1."""
+    smooth = "async (values) => (await import('/static/chart.js')).smooth(values, 0.5)"
+    assert runs.evaluate(smooth, [0, 1, 1]) == pytest.approx([0, 2 / 3, 6 / 7])
+
+
+def luminance(colour):
+    """Relative luminance of #rrggbb, as WCAG 2 defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_every_agent_stands_out_from_a_dark_page(runs):
+    runs.emulate_media(color_scheme="dark")
+    legible = "async (colours) => colours.map((await import('/static/chart.js')).legible)"
+    shown = runs.evaluate(legible, [look.colour for look in LOOKS.values()])
+    card = luminance("#1c1e21")
+    assert min((luminance(colour) + 0.05) / (card + 0.05) for colour in shown) >= 3
 
 
 def test_a_training_run_is_followed(page, root, address):

@@ -173,6 +173,7 @@ def test_nothing_in_a_run_breaks_the_list(tmp_path, config, metrics, header):
 
 def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path):
     make_run(tmp_path / "a" / "b" / "c")
+    make_run(tmp_path / "best")
     make_run(tmp_path / "top")
     make_run(tmp_path / "top" / "inner")
     make_run(tmp_path / ".hidden" / "run")
@@ -181,7 +182,7 @@ def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path):
     (tmp_path / "experiment" / "claims.json").write_text("[]")
     make_run(tmp_path / "experiment" / "runs" / "save-0")
     found = Folder(tmp_path).found()
-    assert found.runs == ["a/b/c", "experiment/runs/save-0", "top"]
+    assert found.runs == ["a/b/c", "best", "experiment/runs/save-0", "top"]
     assert found.experiments == ["experiment"]
 
 

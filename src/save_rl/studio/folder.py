@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 _DEEPEST = 8
 _MOST_FOLDERS = 20_000
-_NEVER = {"checkpoints", "best", "node_modules", "__pycache__", "site-packages"}
+_NEVER = {"node_modules", "__pycache__", "site-packages"}
 _OF_A_RUN = ("metrics.csv", "checkpoints")
 _OF_AN_EXPERIMENT = ("experiment.json", "claims.json")
 

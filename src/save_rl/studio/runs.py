@@ -101,7 +101,7 @@ def _progress(table: Table, unit: str, target: int | None) -> dict[str, Any]:
     return {
         "done": int(done), "episodes": latest("episodes"), "time_s": latest("time_s"),
         "reward": latest("return_mean"), "test_reward": latest("test_return"),
-        "level": latest("level"), "steps_per_s": float(np.sum(speeds("env_steps"))),
+        "level": latest("level"), "steps_per_s": float(np.sum(speeds("env_steps"))) or None,
         "left_s": max(target - done, 0.0) / pace if target and pace > 0 else None,
     }  # fmt: skip
 

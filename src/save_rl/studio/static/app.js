@@ -82,8 +82,8 @@ export const postJSON = (path, body = {}, options = {}) => ask(path, {
 export function number(x, digits = 3) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   const size = Math.abs(x);
-  if (Number.isInteger(x)) return x.toLocaleString("en");
-  if (size !== 0 && (size < 1e-3 || size >= 1e7)) return x.toExponential(2);
+  if (Number.isInteger(x) && size < 1e15) return x.toLocaleString("en");
+  if (size < 1e-3 || size >= 1e7) return x.toExponential(2).replace(/\.?0+e/, "e");
   return x.toLocaleString("en", { maximumFractionDigits: size >= 100 ? 0 : size >= 10 ? 1 : digits });
 }
 

@@ -211,6 +211,7 @@ export class Chart {
 
   /** Download what is shown as a PNG, with title, axes and legend. */
   png(name, title) {
+    if (!this.#plot) return;
     const drawn = this.#plot.ctx.canvas;
     const ratio = devicePixelRatio || 1;
     const shown = this.#shown();

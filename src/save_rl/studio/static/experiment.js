@@ -45,8 +45,8 @@ function claimTable(claims) {
       el("td", {}, verdictChip(claim.verdict)),
       el("td", {}, String(claim.claim ?? ""), el("div.soft.small", {}, String(claim.where ?? ""))),
       el("td", {}, String(claim.measured ?? ""), claim.note ? el("div.soft.small", {}, String(claim.note)) : ""),
-      el("td.number", {}, String(claim.seeds ?? "")),
-      el("td.number", {}, typeof claim.p_value === "number" ? p(claim.p_value) : ""))))));
+      el("td.number", { "data-name": "seeds" }, String(claim.seeds ?? "")),
+      el("td.number", { "data-name": "p" }, typeof claim.p_value === "number" ? p(claim.p_value) : ""))))));
 }
 
 function runTable(runs, lines, name) {
