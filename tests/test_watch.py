@@ -85,11 +85,26 @@ class Gauge(gymnasium.Env):
         return np.full((30, 40, 3), 60 * self.count, np.uint8)
 
 
+class Undrawn(Gauge):
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is missing, run pip install x.")
+
+
 def test_gymnasium_is_told_to_draw(tmp_path, monkeypatch):
     spec = gymnasium.envs.registration.EnvSpec("Gauge-v0", entry_point=Gauge)
     monkeypatch.setitem(gymnasium.registry, "Gauge-v0", spec)
     episode = watch("gym/Gauge-v0", tmp_path / "x.gif")
     assert total_frames(tmp_path / "x.gif")[0] == len(episode.states) == 4
+
+
+def test_a_package_that_pictures_need_is_named_before_the_episode(tmp_path, monkeypatch):
+    spec = gymnasium.envs.registration.EnvSpec("Undrawn-v0", entry_point=Undrawn)
+    monkeypatch.setitem(gymnasium.registry, "Undrawn-v0", spec)
+    monkeypatch.setattr("save_rl.watch.play", None)
+    with pytest.raises(InputError) as error:
+        watch("gym/Undrawn-v0", tmp_path / "x.gif")
+    sentence = "ENV: 'gym/Undrawn-v0' can't be drawn: pygame is missing, run pip install x."
+    assert str(error.value) == sentence
 
 
 def test_scenes_have_a_row_per_level(tmp_path):

@@ -56,6 +56,7 @@ def watch(
         player = make_player(agent or "random", sim, _BUDGET if budget is None else budget)
     if not hasattr(sim, "render"):
         raise InputError(f"ENV: '{env}' has no render(state), so there is nothing to watch.")
+    _require_pictures(env, sim, seed)
     episode = _play(env, sim, player, seed, steps)
     frames = []
     try:
@@ -71,6 +72,19 @@ def watch(
     out.parent.mkdir(parents=True, exist_ok=True)
     save_gif(frames, out, 0.5 if len(frames) < 60 else 0.08)
     return episode
+
+
+def _require_pictures(env: str, sim: Simulator, seed: int) -> None:
+    """Refuse an environment of Gymnasium whose pictures need a package that is not installed."""
+    from gymnasium.error import DependencyNotInstalled
+
+    try:
+        _picture(sim, sim.reset(seed))
+    except DependencyNotInstalled as error:
+        why = str(error).splitlines()[0].rstrip(".")
+        raise InputError(f"ENV: '{env}' can't be drawn: {why}.") from error
+    except Exception:
+        return  # playing or drawing the episode reports it, with a traceback
 
 
 def _play(env: str, sim: Simulator, player: Player, seed: int, steps: int) -> Episode:

@@ -2,8 +2,10 @@
 
 import sys
 
+import gymnax
 import jax
 import jax.numpy as jnp
+import jumanji
 import numpy as np
 import pytest
 
@@ -156,3 +158,22 @@ def test_a_suite_that_is_not_installed_names_the_command(suite, monkeypatch):
     monkeypatch.setitem(sys.modules, suite, None)  # an import raises ImportError
     with pytest.raises(MissingExtra, match=rf"install it with: pip install 'save-rl\[{suite}\]'"):
         make(f"{suite}/anything")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gymnax/MNISTBandit-bsuite", "downloads MNIST when it is made, and that failed (no net)."),
+        ("jumanji/Sokoban-v0", "generator=toy and simple do not, and that failed (no net)."),
+    ],
+)
+def test_a_failed_download_is_said_in_a_sentence(name, words, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no net\nand more")
+
+    for suite in (gymnax, jumanji):
+        monkeypatch.setattr(suite, "make", fail)
+    with pytest.raises(InputError) as error:
+        make(name)
+    assert str(error.value).startswith(f"ENV: '{name}' downloads")
+    assert str(error.value).endswith(words)

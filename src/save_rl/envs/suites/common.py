@@ -44,6 +44,20 @@ def refuse(suite: str, id: str, why: str) -> InputError:
     return InputError(f"ENV: '{suite}/{id}' {why}.")
 
 
+def make_with_data(suite: str, id: str, downloads: str, maker: Callable[[], Any]) -> Any:
+    """Call a maker that may download data; say in one sentence that it did, if it fails.
+
+    downloads: of `NEEDS_DOWNLOAD`; '' for other environments, whose errors pass through.
+    """
+    try:
+        return maker()
+    except Exception as error:
+        if not downloads:
+            raise
+        why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise refuse(suite, id, f"{downloads}, and that failed ({why})") from error
+
+
 def simple_options(maker: Callable[..., Any]) -> set[str]:
     """Return the parameters of a class that can be set to a number, a truth value or a text."""
     return {

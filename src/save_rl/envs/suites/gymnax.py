@@ -18,6 +18,7 @@ from save_rl.envs.suites.common import (
     has_chance,
     key_shape,
     load_suite,
+    make_with_data,
     next_luck,
     refuse,
     simple_options,
@@ -116,7 +117,8 @@ class Gymnax:
 
 def _make(gymnax: Any, id: str, options: dict[str, Any]) -> tuple[Any, Any]:
     """Return an environment and its parameters."""
-    env, params = gymnax.make(id)
+    downloads = NEEDS_DOWNLOAD.get(id, "")
+    env, params = make_with_data(SUITE, id, downloads, lambda: gymnax.make(id))
     arguments, fields = simple_options(type(env)), fields_of(params)
     check_options(options, arguments | fields)
     given = {name: value for name, value in options.items() if name in arguments}

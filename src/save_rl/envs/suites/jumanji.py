@@ -20,6 +20,7 @@ from save_rl.envs.suites.common import (
     has_chance,
     key_shape,
     load_suite,
+    make_with_data,
     refuse,
     simple_options,
 )
@@ -150,7 +151,8 @@ def _make(jumanji: Any, id: str, options: dict[str, Any]) -> Any:
             require(name in _SOKOBAN, "--env-options", text, "generator=toy or generator=simple")
             options = {**options, "generator": getattr(generator, _SOKOBAN[name])()}
     check_options(options, known)
-    return jumanji.make(id, **options)
+    downloads = "" if "generator" in options else NEEDS_DOWNLOAD.get(id, "")
+    return make_with_data(SUITE, id, downloads, lambda: jumanji.make(id, **options))
 
 
 def _parts(id: str, spec: Any) -> tuple[int, ...]:
