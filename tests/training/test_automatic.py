@@ -17,7 +17,7 @@ from save_rl.training.automatic import AUTOMATIC, applies, choose, describe, fir
 from save_rl.training.settings import TrainSettings
 
 WALK = "tests.training.numbered:Numbered"
-SEEN = Look(num_actions=4, features=16, length=8.0, ended=1.0, returns=1.0)
+SEEN = Look(num_actions=4, features=16, vector=True, length=8.0, ended=1.0, returns=1.0)
 OWN = TrainSettings(env="gym/FrozenLake-v1", steps=20_000)
 
 
@@ -90,6 +90,7 @@ def test_the_choice_is_two_lines_that_can_be_given_back():
 def test_a_look_measures_random_play():
     seen = look("gym/CliffWalking-v1", {}, check=False)
     assert (seen.num_actions, seen.features, seen.length, seen.ended) == (4, 48, 100.0, 0.0)
+    assert seen.vector
     assert seen.returns > 50  # a fall costs 100
     assert seen == look("gym/CliffWalking-v1", {}, check=False)  # the same every time
 

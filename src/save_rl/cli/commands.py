@@ -412,6 +412,8 @@ def parse(arguments: Sequence[str]) -> Command:
     require_numbers(_named(command))
     if isinstance(command, Train):
         names = {option.partition("=")[0].lstrip("-").replace("-", "_") for option in options}
+        if any(name.startswith("network.") for name in names):
+            names.add("network_settings")
         given = frozenset(one.name for one in fields(TrainSettings) if one.name in names)
         return replace(command, given=given)
     return command

@@ -24,7 +24,8 @@ AUTOMATIC = (
 )  # fmt: skip
 """The settings that are chosen, in the order in which a run prints them."""
 
-_TYPICAL = Look(num_actions=2, features=16, length=50.0, ended=1.0, returns=1.0)
+_LAYERS = "network_settings"  # with `--network.hidden`; networks of other sizes may not exist
+_TYPICAL = Look(num_actions=2, features=16, vector=True, length=50.0, ended=1.0, returns=1.0)
 
 
 def applies(settings: TrainSettings) -> bool:
@@ -63,6 +64,9 @@ def choose(settings: TrainSettings, given: Collection[str], seen: Look) -> Train
         # The rest is for values to settle under the policy that will be used.
         rules["epsilon_steps"] = float(max(1, round(0.3 * steps)))
     rules |= _batches(settings, given, steps)
+    layers: Any = getattr(settings, _LAYERS, None)
+    if layers is not None and settings.network == "auto" and seen.vector:
+        rules[_LAYERS] = replace(layers, hidden=_hidden(seen))
     new = {name: value for name, value in rules.items() if name not in given}
     chosen = replace(settings, **new)
     least = max(chosen.batch, chosen.min_replay, chosen.lanes)
@@ -106,6 +110,15 @@ def _replay(steps: float) -> int:
     return int(min(max(steps / 2, 4_000), 50_000))
 
 
+def _hidden(seen: Look) -> tuple[int, ...]:
+    """Return the widths of the hidden layers; () for the paper's, 64 and 64.
+
+    A wide observation, such as the number of a state, one-hot, needs room; a small one is learned
+    as well, and faster, by a small network.
+    """
+    return () if seen.features <= 100 else (256, 256)
+
+
 def _batches(settings: TrainSettings, given: Collection[str], steps: float) -> dict[str, int]:
     """Return lanes, batch and replay ratio; together they must make whole updates.
 
@@ -133,12 +146,13 @@ def describe(settings: TrainSettings, given: Collection[str], seen: Look) -> lis
     steps = real_steps(settings, seen)
     options = dict(named_options(settings))
     names = [name for name in AUTOMATIC if name not in given and name in _in_force(settings)]
-    shown = " ".join(f"--{n.replace('_', '-')} {options['--' + n.replace('_', '-')]:g}"
-                     for n in names)  # fmt: skip
+    shown = [f"{o} {options[o]:g}" for o in ("--" + name.replace("_", "-") for name in names)]
+    if _LAYERS not in given and options.get("--network.hidden"):
+        shown.append(f"--network.hidden {' '.join(map(str, options['--network.hidden']))}")
     return [
         f"Chosen for {steps:,.0f} steps of {settings.env} ({seen.num_actions} actions, "
         f"{seen.features} numbers seen, random episodes of {length}):",
-        f"  {shown or 'nothing; you gave it all'}",
+        f"  {' '.join(shown) or 'nothing; you gave it all'}",
     ]
 
 
@@ -183,7 +197,8 @@ def as_before(settings: TrainSettings, given: Collection[str], out: Path) -> Tra
     from save_rl.training.run.run_directory import read_settings
 
     old = read_settings(out, "--resume")
-    kept = {name: getattr(old, name) for name in AUTOMATIC if name not in given}
+    names = [*AUTOMATIC, *([_LAYERS] if hasattr(old, _LAYERS) else [])]
+    kept = {name: getattr(old, name) for name in names if name not in given}
     if "epsilon_episodes" in given and "epsilon_steps" not in given:
         kept["epsilon_steps"] = 0.0
     return replace(settings, **kept)

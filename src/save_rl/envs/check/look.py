@@ -36,13 +36,15 @@ _START = EARLY.format(2) + (
 class Look(NamedTuple):
     """Measurements of random play.
 
-    features: numbers of an observation. length: mean steps of an episode; of one that did not end,
-    the steps that were looked at. ended: share of the episodes that did. returns: size of the
-    discounted returns that are not 0, from all their steps; 0 without any. findings: of the check.
+    features: numbers of an observation. vector: it is one array with one axis. length: mean steps
+    of an episode; of one that did not end, the steps that were looked at. ended: share of the
+    episodes that did. returns: size of the discounted returns that are not 0, from all their steps;
+    0 without any. findings: of the check.
     """
 
     num_actions: int
     features: int
+    vector: bool
     length: float
     ended: float
     returns: float
@@ -67,7 +69,7 @@ def look(env: str, options: dict[str, Any], seed: int = 0, *, check: bool = True
         report = check_named(env, options, seed=seed, seconds=_CHECK, apart=False)
         findings = tuple(report.findings)
         if not report.ok:
-            return Look(0, 0, 0.0, 0.0, 0.0, findings)
+            return Look(0, 0, False, 0.0, 0.0, 0.0, findings)
     witness = Witness(simulator)
     try:
         look_at_names(witness, seed)
@@ -78,12 +80,14 @@ def look(env: str, options: dict[str, Any], seed: int = 0, *, check: bool = True
 
 def _measured(witness: Witness, seed: int) -> Look:
     """Play random episodes; the same ones for the same seed, unless a simulator is very slow."""
-    over, rewards, features = [], [], 0
+    over, rewards, features, vector = [], [], 0, False
     witness.end = time.monotonic() + _SECONDS
     for number in witness.in_time(range(seed, seed + _EPISODES), 1):
         witness.rng = np.random.default_rng([number, 1])  # not the generator of the simulator
         state, seen = witness.reset(number)
-        features = sum(x.size for name, x in seen.items() if name.startswith("observation"))
+        shown = {name: x for name, x in seen.items() if name.startswith("observation")}
+        features = sum(x.size for x in shown.values())
+        vector = [x.ndim for x in shown.values()] == [1] and "observation" in shown
         rewards.append([])
         for step in witness.in_time(range(_STEPS), 1):
             (action,) = witness.choose(seen)
@@ -95,6 +99,7 @@ def _measured(witness: Witness, seed: int) -> Look:
     return Look(
         num_actions=int(witness.simulator.num_actions),
         features=features,
+        vector=vector,
         length=float(np.mean([len(episode) for episode in rewards])),
         ended=float(np.mean(over)),
         returns=_size(rewards),
