@@ -85,6 +85,20 @@ def test_python_compiles(page):
         compile(block, str(page), "exec")
 
 
+@pytest.mark.slow
+def test_the_page_about_the_library_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    """One block after the other, as in a notebook: nothing collides, and nothing is left out."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks(DOCS / "library.md", "python"):
+        exec(compile(block, "docs/library.md", "exec"), names)
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
+        "first", "q-learning", "second", "early",
+    }  # fmt: skip
+    written = {"policy.npz", "tree.svg", "compare.png"}
+    assert written <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_a_command_that_does_not_exist_is_noticed():
     text = "save-rl train tightrope --no-such-option 3\nsave-rl evaluate DIR\nA=b save-rl envs\n"
     wrong, right = commands(text)  # the placeholder is skipped

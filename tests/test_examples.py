@@ -112,6 +112,19 @@ def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(run):
     assert all(0 <= reward <= 1 for reward in rewards.values())
 
 
+@pytest.mark.slow  # test_policy.py has all of it without training
+def test_a_policy_acts_from_its_folder_and_from_its_file(run, tmp_path):
+    output = run("08_policy.py", "--episodes", "1000", "--budget", "20")
+    rewards = rewards_by_budget(output)
+    assert set(rewards) == {0, 20}
+    assert rewards[20] > 0.2  # a random walk gets about 0.03
+    with_search, from_file = re.findall(
+        r"^(?:with search|from the file): action (\d+)", output, re.M
+    )
+    assert with_search == from_file
+    assert list(tmp_path.glob("*/tree.png"))
+
+
 PUZZLE = ("05_own_simulator.py", "--steps", "160", "--tests", "8")
 
 

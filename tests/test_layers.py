@@ -12,8 +12,8 @@ PACKAGE = Path(save_rl.__file__).parent
 # From the top. A part may import from its own layer and those below.
 LAYERS = (
     {"cli"},
-    {"experiments", "report", "bench", "watch", "studio"},
-    {"training", "evaluation", "players", "api"},
+    {"experiments", "report", "bench", "watch", "studio", "comparison"},
+    {"training", "evaluation", "policy", "players", "api"},
     {"agents", "search", "learning"},
     {"networks", "envs"},
     {"types", "errors", "files", "processes", "compiled", "rescaling"},

@@ -24,6 +24,10 @@ class Interrupted(Exception):  # not an error: the user asked
         self.code = code
 
 
+class StopTraining(Exception):  # not an error: a callback asked
+    """Raised by a callback to end training: the run is saved and complete."""
+
+
 def unknown_name(what: str, name: str, known: Iterable[str], option: str) -> InputError:
     """Return an error with the option, the value, all valid names and the nearest one."""
     import difflib

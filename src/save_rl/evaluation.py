@@ -12,16 +12,18 @@ import jax
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
-from save_rl.envs import ENVIRONMENTS, make, make_simulator, require_trust, runs_on_host
+from save_rl.envs import ENVIRONMENTS, make, make_simulator, runs_on_host
 from save_rl.errors import InputError, require, require_numbers
 from save_rl.files import write_atomically
 from save_rl.players import Move, Player, make_player
 from save_rl.players import play as play_episode
+from save_rl.policy import load
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import select_device
-from save_rl.training.run import checkpoint
-from save_rl.training.run.progress import Progress, warn
-from save_rl.training.run.run_directory import BEST, read_config, read_settings
+from save_rl.training.r2d2.trainer import R2D2Trainer
+from save_rl.training.run.progress import Progress
+from save_rl.training.run.trained import read_params
+from save_rl.training.run.trained import settings_of_run as settings_of_run
 from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import Trainer
@@ -64,20 +66,6 @@ def mean_and_error(result: TestEpisodes) -> tuple[float, float]:
     return float(returns.mean()), float(returns.std() / np.sqrt(returns.size))
 
 
-def settings_of_run(folder: Path, option: str, trust: bool) -> TrainSettings:
-    """Return the settings of the run in a folder; refuse invalid ones.
-
-    Refuses also to run an environment's code without permission; see `trust` of `evaluate`.
-    """
-    settings = read_settings(folder, option)
-    try:
-        settings.check()
-    except InputError as error:
-        raise InputError(f"{option}: '{folder / 'config.json'}' is invalid: {error}") from error
-    require_trust(settings.env, folder, trust, option)
-    return settings
-
-
 def _load_run(
     folder: Path, target: Any, lanes: int, workers: int, step_timeout: float = 0.0,
     plays: Agent | None = None, options: dict[str, Any] | None = None, trust: bool = False,
@@ -105,21 +93,11 @@ def _load_run(
         train=False, plays=plays, budgets=budgets,
     )  # fmt: skip
     try:
-        run_id = read_config(folder, "DIR").run_id
-        template = program.template()
-        if not last:
-            params = program.params(template)
-            best = checkpoint.load_newest(folder / BEST, params, warn, "DIR", run_id=run_id)
-            if best is not None:
-                return program, best.state
-        checkpoints = folder / "checkpoints"
-        found = checkpoint.load_newest(checkpoints, template, warn, "DIR", run_id=run_id)
-        if found is None:
-            raise InputError(f"DIR: '{folder}' has no checkpoint yet.")
+        params, _ = read_params(folder, program.params(program.template()), "DIR", last)
+        return program, params
     except BaseException:
         program.close()
         raise
-    return program, program.params(found.state)
 
 
 def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Trainer, Any]:
@@ -277,17 +255,19 @@ def trained_player(
 ) -> Player:
     """Return the first seed of a run as a player of a Python simulator; it acts as in tests.
 
-    trust: see `evaluate`.
+    A recurrent agent must see every state of an episode, from the first on. trust: see `evaluate`.
     """
-    require(budget >= 1, "--budget", budget, "at least 1")
+    require(budget >= 0, "--budget", budget, "0 or more")
+    settings = settings_of_run(Path(run), "DIR", trust)
+    if not get_agent(settings.agent).recurrent:
+        return load(run, device=device, trust=trust, simulator=sim).player(budget)
+    require(budget >= 1, "--budget", budget, f"at least 1 for '{settings.agent}'")
     chosen = select_device(device)
     with jax.default_device(chosen):
         program, params = _load_run(Path(run), chosen, 1, 0, trust=trust)
         program.close()
-        try:
-            player = program.player(params, sim, budget)
-        except InputError as error:
-            raise InputError(f"DIR: '{run}' can't play here; {error}") from error
+        assert isinstance(program, R2D2Trainer)
+        player = program.player(params, sim, budget)
 
     def move(state: State, rng: np.random.Generator) -> Move:
         with jax.default_device(chosen):

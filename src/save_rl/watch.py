@@ -14,6 +14,7 @@ from save_rl.report.pictures import Bar, beside, caption, contact_sheet, save_gi
 from save_rl.types import Simulator
 
 _BUDGET = 50  # simulations per decision of an untrained search
+_MOST_BARS = 24  # actions whose values are shown
 _MARBLE_FRAMES = 24  # most frames of one release
 _SHEET_SIZE, _SHEET_COLUMNS = 256, 6
 SKY = 7 / 16  # of a picture: scenes are empty above 6 m
@@ -85,7 +86,8 @@ def all_frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
     draw: Any = sim.render  # pyright: ignore[reportAttributeAccessIssue]
     scene = getattr(episode.states[0], "scene", None)
     title = f"{scene.task}, level {scene.level}" if scene is not None else "start"
-    valued = bool(episode.moves) and episode.moves[0].values is not None
+    values = [move.values for move in episode.moves]
+    valued = bool(values) and all(v is not None and len(v.prior) <= _MOST_BARS for v in values)
     if not valued:  # else the first picture, with values beside it, is the first step's
         yield caption(draw(episode.states[0]), title)
     total = 0.0
@@ -97,7 +99,7 @@ def all_frames(sim: Simulator, episode: Episode) -> Iterator[np.ndarray]:
         for frame in _rolling(sim, move.state):
             yield caption(frame, text)
         frame = draw(move.state)
-        if move.values is not None:
+        if valued and move.values is not None:
             frame = beside(frame, _bars(sim, move.values), "Qθ grey, after search orange")
         yield caption(frame, text)
 
@@ -110,6 +112,7 @@ def _bars(sim: Simulator, values: RootValues) -> list[Bar]:
         for number, (name, prior, found, tried) in enumerate(
             zip(names, values.prior, values.searched, values.explored, strict=True)
         )
+        if prior > -np.inf  # a forbidden action has no value
     ]
 
 

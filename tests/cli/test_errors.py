@@ -20,7 +20,9 @@ AGENTS = (
     "save-no-amortization, save-no-q-learning, save-puct, save-softmax, save-ucb, uct, "
     "uct-threshold"
 )
-COMMANDS = "agents, bench, check, demo, envs, evaluate, experiments, reproduce, train, watch"
+COMMANDS = (
+    "agents, bench, check, compare, demo, envs, evaluate, experiments, reproduce, train, watch"
+)
 
 NAMES = {
     "trian": f"COMMAND: there is no command 'trian'; known: {COMMANDS}. Did you mean 'train'?",

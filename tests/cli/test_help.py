@@ -13,6 +13,7 @@ import pytest
 
 from save_rl.cli import SUMMARIES, bench, commands, main, studio
 from save_rl.cli.commands import COMMANDS, command_type
+from save_rl.cli.compare import Compare
 from save_rl.cli.reproduce import SHARED, experiment_command
 from save_rl.experiments import EXPERIMENTS
 from save_rl.experiments.experiment import find_experiment
@@ -39,6 +40,7 @@ PAGES = {
         ClusterSettings,
     ),
     "evaluate": (commands.Evaluate,),
+    "compare": (Compare,),
     **{f"reproduce {name}": (experiment_command(name),) for name in EXPERIMENTS},
     "bench search": (bench.BenchSearch,),
     "bench physics": (bench.BenchPhysics,),
@@ -56,6 +58,8 @@ SHOWN_AS = {
     (TrainSettings, "env"): "ENV",
     (TrainSettings, "seeds"): "--seed",
     (commands.Evaluate, "run_or_env"): "DIR",
+    (Compare, "runs"): "DIR",
+    (commands.Train, "from_run"): "--from",
     (commands.Watch, "env"): "ENV",
     (studio.Studio, "folder"): "FOLDER",
     (commands.Check, "env"): "ENV",
@@ -120,7 +124,7 @@ def help_texts(kind):
 def test_the_list_of_commands(page):
     shown = page()
     assert shown.startswith(
-        "usage: save-rl [-h] COMMAND [OPTIONS] "
+        "usage: save-rl [-h] [--version] COMMAND [OPTIONS] "
         "Search with Amortized Value Estimates, for small search budgets. commands: train "
     )
     assert list(SUMMARIES) == list(COMMANDS)

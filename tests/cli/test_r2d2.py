@@ -51,6 +51,21 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.slow
+def test_it_starts_with_the_parameters_of_another_run(trained, tmp_path):
+    out = tmp_path / "run"
+    run(f"{SETTINGS} --from {trained} --seed 1 --steps 8 --workers 0 --out {out}")
+    first = min((out / "checkpoints").iterdir())
+    with np.load(first / "arrays.npz") as found:
+        start = {name: found[name] for name in found.files}
+    learned = {n: x for n, x in arrays(trained).items() if n.startswith(".state.learner.params")}
+    assert learned
+    for name, x in learned.items():
+        for place in (".state.learner.params", ".state.learner.target", ".state.acting"):
+            other = name.replace(".state.learner.params", place)
+            np.testing.assert_array_equal(start[other], x)
+
+
+@pytest.mark.slow
 def test_it_learns(tmp_path):
     """On the same sequences and with the same target network, both losses are lower than those of
     the network that it began with."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from save_rl.report.statistics import greater_p, median_interval, too_few
+from save_rl.report.statistics import greater_p, median_interval, too_few, two_sided_p
 
 SAMPLES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20)
 
@@ -94,3 +94,35 @@ def test_too_few_looks_at_the_smallest_sample():
     assert too_few([1] * 5, [1] * 4)
     assert not too_few([1] * 5, np.ones(6))
     assert too_few([1] * 5, at_least=6)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "p"),
+    [
+        ([3, 4], [1, 2], 2 / 6),  # the most extreme of six splits, and its mirror image
+        ([1, 4], [2, 3], 1.0),
+        ([5, 6, 7, 8, 9], [0, 1, 2, 3, 4], 2 / 252),
+        ([1, 1], [1, 1], 1.0),
+        ([2, 2, 3], [1, 1, 2], 6 / 20),  # ranks 4, 4, 6 of 1½, 1½, 4, 4, 4, 6: sums 14 and 7
+        ([7], [5], 1.0),
+    ],
+)
+def test_few_values_are_compared_exactly(a, b, p):
+    assert two_sided_p(a, b) == pytest.approx(p)
+    assert two_sided_p(b, a) == pytest.approx(p)
+
+
+@given(values=st.lists(st.integers(0, 10**6), min_size=4, max_size=9, unique=True))
+def test_the_exact_test_is_scipys_where_there_are_no_ties(values):
+    from scipy.stats import mannwhitneyu
+
+    a, b = values[:2], values[2:]
+    assert two_sided_p(a, b) == pytest.approx(mannwhitneyu(a, b, method="exact").pvalue)
+
+
+def test_many_values_are_compared_approximately():
+    a, b = np.arange(20.0), np.arange(20.0) + 15
+    assert two_sided_p(a, b) < 1e-4
+    assert two_sided_p([1.0] * 20, [1.0] * 20) == 1.0
+    with pytest.raises(ValueError, match="values on both sides"):
+        two_sided_p([], [1.0])

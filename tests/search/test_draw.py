@@ -296,11 +296,11 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     before = path.read_bytes()
     with pytest.raises(InputError):
         save_tree(path, result.tree, max_nodes=0)
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.svg").mkdir()
     with pytest.raises(OSError, match="folder"):
-        save_tree(tmp_path / "folder", result.tree)
+        save_tree(tmp_path / "folder.svg", result.tree)
     assert path.read_bytes() == before
-    assert sorted(os.listdir(tmp_path)) == ["folder", "tree.svg"]
+    assert sorted(os.listdir(tmp_path)) == ["folder.svg", "tree.svg"]
 
 
 def result_of(q_values, visits):

@@ -192,17 +192,11 @@ def test_a_run_plays_on_its_own(adaptive):
     assert np.mean([episode.total for episode in episodes]) > 0.7
     assert max(len(episode.moves) for episode in episodes) == 2  # level 1
     assert "actions tried" in episodes[0].moves[0].remark
-    with pytest.raises(InputError, match="--budget: 0 is not possible"):
-        trained_player(result.path, sim, 0)
-
-
-@pytest.mark.parametrize("agent", ["puct", "save-puct"])
-def test_an_agent_that_searches_from_a_policy_does_not_play(agent):
-    with (
-        closing(HostTrainer(settings(agent), [Stairs()])) as program,
-        pytest.raises(InputError, match="it needs an agent that searches from Q-values, and a Pyt"),
-    ):
-        program.player(program.params(program.begin()), Stairs(), 1)
+    reflex = play(sim, trained_player(result.path, sim, 0, device="cpu"), 0)
+    assert len(reflex.moves) <= 2
+    assert "actions tried" not in reflex.moves[0].remark
+    with pytest.raises(InputError, match="--budget: -1 is not possible"):
+        trained_player(result.path, sim, -1)
 
 
 @ADAPTIVE

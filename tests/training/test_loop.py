@@ -212,7 +212,7 @@ def signalling(function: Any, numbers: Sequence[int]) -> Any:
 
 @pytest.fixture(autouse=True)
 def no_picture(monkeypatch):
-    monkeypatch.setattr(loop, "curve_figure", lambda *_, **options: None)
+    monkeypatch.setattr(loop, "draw_curve", lambda *_, **options: None)
 
 
 PHASES = {

@@ -11,6 +11,7 @@ __all__ = ["main"]
 SUMMARIES = {
     "train": "Train an agent and write a run directory.",
     "evaluate": "Test a run at several search budgets; writes evaluation.csv into its folder.",
+    "compare": "Compare runs: a table over seeds, rank tests, and their curves in one picture.",
     "reproduce": "Reproduce a figure of the paper: results.csv, figure.png and claims.json.",
     "bench": "Measure throughput on this machine.",
     "watch": "Play one episode of an environment or of a run and write it as a GIF.",
@@ -32,7 +33,7 @@ def _stop(message: object, code: int) -> NoReturn:
 
 def _print_help() -> None:
     width = max(map(len, SUMMARIES))
-    print("usage: save-rl [-h] COMMAND [OPTIONS]\n")
+    print("usage: save-rl [-h] [--version] COMMAND [OPTIONS]\n")
     print("Search with Amortized Value Estimates, for small search budgets.\n\ncommands:")
     for name, summary in SUMMARIES.items():
         print(f"  {name:<{width}}  {summary}")
@@ -96,6 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for stream in (sys.stdout, sys.stderr):  # file names may be invalid UTF-8
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
+        if arguments[:1] == ["--version"]:
+            print(f"save-rl {sys.modules['save_rl'].__version__}")
+            raise SystemExit(0)
         if arguments and arguments[0] in ("-h", "--help"):
             _print_help()
             raise SystemExit(0)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Annotated, Any, Protocol
 
 import tyro
 
-from save_rl.api import default_out, run_training
+from save_rl.api import default_out, run_training, settings_of
 from save_rl.cli.bench import Bench
+from save_rl.cli.compare import Compare
 from save_rl.cli.reproduce import reproduce_command
+from save_rl.cli.resume import split_resume
 from save_rl.cli.studio import Studio
 from save_rl.envs import SEED_IS_NO_OPTION
 from save_rl.errors import InputError, require, require_numbers
@@ -56,7 +59,15 @@ class Train:
     out: Path | None = None
     """Folder of the run; default runs/ENV-AGENT-SEED."""
     resume: bool = False
-    """Continue the run in --out."""
+    """Continue the run in --out; or --resume DIR, which needs no other option: the settings are
+    those of the run in DIR."""
+    from_run: Annotated[Path | None, tyro.conf.arg(name="from", metavar="DIR")] = None
+    """Start with the parameters of the run in DIR, whose network must have the same shapes."""
+    log: tuple[str, ...] = ("tensorboard",)
+    """Where to log, besides metrics.csv: tensorboard, jsonl (metrics.jsonl in the run folder) and
+    wandb (Weights & Biases)."""
+    trust: bool = False
+    """Allow --resume DIR to import the package.module:factory that its folder names."""
     device: str = "auto"
     """auto, cpu or gpu."""
     workers: int = -1
@@ -77,13 +88,15 @@ class Train:
     )
 
     def run(self) -> None:
-        settings = replace(self.settings, env_options=read_options(self.env_options))
+        settings = self.settings  # of a resumed run, these have its options of the environment
+        if self.env_options or not settings.env_options:
+            settings = replace(settings, env_options=read_options(self.env_options))
         settings.check()
         out = self.out or default_out(settings)
         options: dict[str, Any] = {
             "resume": self.resume, "device": self.device, "workers": self.workers,
             "step_timeout": self.step_timeout, "checkpoint_seconds": self.checkpoint_seconds,
-            "light_checkpoints": self.light_checkpoints,
+            "light_checkpoints": self.light_checkpoints, "log": self.log, "from_run": self.from_run,
         }  # fmt: skip
         metrics = run_training(
             settings, out, self.cluster, self.cluster_settings, **options
@@ -92,6 +105,8 @@ class Train:
         reward = f"reward {rewards[-1]:.3f}" if rewards else "no reward yet"
         episodes = f"{metrics[-1]['episodes']:,.0f} episodes" if metrics else "no metrics"
         print(f"{out}: {episodes}, {reward}")
+        if "tensorboard" in self.log:
+            print(f"tensorboard --logdir {shlex.quote(str(out))}  shows its curves")
 
 
 @dataclass(frozen=True)
@@ -290,6 +305,7 @@ def _print_list(lines: dict[str, str]) -> None:
 COMMANDS: dict[str, Any] = {
     "train": Train,
     "evaluate": Evaluate,
+    "compare": Compare,
     "reproduce": reproduce_command,
     "bench": Bench,
     "watch": Watch,
@@ -342,12 +358,18 @@ def _named(command: Any) -> Iterator[tuple[str, Any]]:
 def parse(arguments: Sequence[str]) -> Command:
     """Return the command of these arguments; refuse numbers that are out of range."""
     name, *options = arguments
+    more: dict[str, Any] = {}
+    if name == "train":
+        options, resumed = split_resume(options)
+        if resumed is not None:
+            settings, folder = settings_of(resumed, "--trust" in options)
+            more["default"] = Train(settings, out=folder, resume=True)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
             command = tyro.cli(
                 command_type(name), prog=f"save-rl {name}", args=options,
-                config=(tyro.conf.OmitSubcommandPrefixes,),
+                config=(tyro.conf.OmitSubcommandPrefixes,), **more,
             )  # fmt: skip
     except SystemExit as stop:
         if stop.code != 2:  # --help

@@ -30,6 +30,8 @@ class Entry(NamedTuple):
 SEED_IS_NO_OPTION = "--env-options: seed is not possible here; --seed draws the environment."
 # Families of environments: the name after the prefix is the factory's first argument.
 GYM, ATARI = "gym/", "atari/"
+HERE = "__main__"
+"""Module in the names of factories that only the process which defines them can find."""
 _FAMILIES = {
     GYM: "save_rl.envs.from_gym:gym_simulator",  # and a Gymnasium id
     ATARI: "save_rl.envs.atari:Atari",  # and a game
@@ -73,6 +75,12 @@ FAMILIES = {
 
 
 _made: set[str] = set()  # environments that the user of this process asked for
+_given: dict[str, Any] = {}  # factories that the user of this process gave, by name
+
+
+def give_factory(name: str, factory: Any) -> None:
+    """Have this process make the environment `name` with this factory, without an import."""
+    _given[name] = factory
 
 
 def imports(env: str) -> str:
@@ -107,7 +115,15 @@ def _look_here_too() -> None:
 
 def _factory(env: str) -> Any:
     """Import `package.module:factory`."""
+    if env in _given:
+        return _given[env]
     module_name, _, name = env.partition(":")
+    if module_name == HERE:
+        raise InputError(
+            f"ENV: '{env}' was defined in a notebook, a prompt or a function of another process; "
+            f"define it again, and give {name} itself to save_rl.train, or simulator={name}() to "
+            "save_rl.load."
+        )
     try:
         module = importlib.import_module(module_name)
     except MissingExtra:

@@ -185,6 +185,7 @@ class Pool:
         each = [np.repeat(np.arange(many), size) for size in sizes]
         self._simulator_of = np.concatenate(each)
         self._in_a_row = 0
+        self.last_fault = ""  # traceback of the last failure of a simulator
         self._commands: list[deque[int]] = [deque() for _ in sizes]  # sent, not yet received
         self._timeout, self._warn, self._sources = timeout, warn, sources
         self._workers: list[_Worker] = []
@@ -309,6 +310,7 @@ class Pool:
     def _fault(self, lanes: list[int], why: str) -> None:
         """Mark lanes that failed together, and warn; raise RunError after too many faults."""
         self.lost[lanes] = True
+        self.last_fault = why.rstrip()
         self._in_a_row += 1
         if self._in_a_row >= _FAULTS_IN_A_ROW:
             raise RunError(

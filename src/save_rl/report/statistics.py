@@ -1,5 +1,7 @@
 """Summaries over seeds: medians with bootstrap intervals, and a rank test between two agents."""
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,6 +41,31 @@ def greater_p(a: ArrayLike, b: ArrayLike) -> float:
     from scipy.stats import mannwhitneyu
 
     return float(mannwhitneyu(a, b, alternative="greater").pvalue)
+
+
+MOST_SPLITS = 20_000
+"""Splits of two samples up to which a rank test counts them all: 8 against 8 seeds."""
+
+
+def two_sided_p(a: ArrayLike, b: ArrayLike) -> float:
+    """Return the two-sided Mann-Whitney p-value of samples `a` (N,) and `b` (M,).
+
+    Exact for few values, ties included: the share of all ways to split the values into N and M
+    whose rank sums differ as much from their mean. For many, the normal approximation.
+    """
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if a.size == 0 or b.size == 0:
+        raise ValueError("a rank test needs values on both sides")
+    from scipy.stats import mannwhitneyu, rankdata
+
+    if math.comb(a.size + b.size, a.size) > MOST_SPLITS:
+        together = np.concatenate([a, b])
+        return 1.0 if np.ptp(together) == 0 else float(mannwhitneyu(a, b).pvalue)
+    twice = np.rint(2 * rankdata(np.concatenate([a, b]))).astype(int)  # ranks may be halves
+    splits = np.array(list(itertools.combinations(range(len(twice)), a.size)))
+    sums = twice[splits].sum(1)
+    middle = a.size * (len(twice) + 1)
+    return float(np.mean(np.abs(sums - middle) >= abs(twice[: a.size].sum() - middle)))
 
 
 def too_few(*samples: Sequence[float] | np.ndarray, at_least: int = 5) -> bool:

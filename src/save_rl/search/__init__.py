@@ -1,26 +1,34 @@
 """Tree search from a learned prior, in one call.
 
     result = save_rl.search.save(env, states, q_function, budget=10)
+    decision = save_rl.search(simulator, state, evaluate, budget=10)
+
+The module is also a function: called, it is `any_network.search_one`, for any function that
+evaluates observations; `save_rl.search.batch` is the same for several states.
 
 `states` holds the states of `B` lanes: a pytree with a leading axis for a JAX environment, a list
 for a Python simulator. The first is searched by the jittable function in `search.device`, the
 second by `search.simulators` and the kernels of `search.host`. `search.draw` draws the tree.
 """
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from save_rl.errors import require
+from save_rl.errors import RunError, require
 from save_rl.types import Array, Evaluator, SearchResult, Simulator, State
 
 if TYPE_CHECKING:
+    from save_rl.envs.pool import Pool
+    from save_rl.search.decision import Decision
     from save_rl.search.rules import Rule
     from save_rl.search.simulators import Evaluate
 
-__all__ = ["save", "uct", "puct"]
+__all__ = ["batch", "save", "uct", "puct"]
 
 
-def _search_list(
+def search_list(
     simulator: Simulator,
     states: list[State],
     evaluate: "Evaluate | None",
@@ -32,15 +40,20 @@ def _search_list(
     discount: float,
     return_tree: bool,
     noise: float = 0.0,
+    pool: "Pool | None" = None,
 ) -> SearchResult:
-    """Search from a list of states of a Python simulator."""
+    """Search from a list of states of a Python simulator.
+
+    pool: the `tree_pool` of an earlier call, for the same simulator and number of states; making
+    one resets the simulator. Raises RunError, with the traceback, if the simulator fails.
+    """
     import numpy as np
 
     from save_rl.search.host import mix_noise_all
     from save_rl.search.simulators import LaneSearch
     from save_rl.search.tree_lanes import tree_pool
 
-    pool = tree_pool([simulator], [len(states)])
+    pool = tree_pool([simulator], [len(states)]) if pool is None else pool
     for lane, state in enumerate(states):
         pool.place(lane, state)
     ties, luck = np.random.default_rng(seed).integers(2**32, size=(2, len(states)), dtype=np.uint32)
@@ -52,6 +65,8 @@ def _search_list(
         evaluate, rule=rule, c=c, discount=discount, seeds=ties, return_tree=return_tree,
         noise=mix if noise > 0 else None,
     )  # fmt: skip
+    if pool.lost.any():
+        raise RunError(f"ENV: the simulator failed in a search with:\n{pool.last_fault}")
     return SearchResult(found.q_values, found.visits, found.explored, found.tree)
 
 
@@ -63,12 +78,21 @@ def _require_shape(name: str, found: Array, *expected: int) -> Array:
     return found
 
 
-def _masked(values: Array, mask: Array) -> Array:
+def masked(values: Array, mask: Array) -> Array:
     """Return the values `[n, A]`, -inf where masked, in NumPy; a mask of width 0 masks nothing."""
     import numpy as np
 
     values = np.asarray(values, np.float32)
     return values if mask.shape[1] == 0 else np.where(mask, values, np.float32(-np.inf))
+
+
+def policy_of(logits: Array) -> Array:
+    """Return the softmax of logits `[n, A]` in NumPy, -inf where masked."""
+    import numpy as np
+
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    policy = weights / weights.sum(-1, keepdims=True)
+    return np.where(logits > -np.inf, policy, -np.inf)
 
 
 def _search(
@@ -107,10 +131,10 @@ def save(
 
         def look(observation: Any, mask: Array) -> tuple[Array, Array]:
             q = _require_shape("q_function", q_function(observation), len(mask), env.num_actions)
-            q = _masked(q, mask)
+            q = masked(q, mask)
             return q, q.max(-1)
 
-        return _search_list(env, states, look, Rule.SAVE, seed, **options)
+        return search_list(env, states, look, Rule.SAVE, seed, **options)
     import jax
 
     from save_rl.search.lanes import apply_mask, masks
@@ -139,7 +163,7 @@ def uct(
 
     options = {"budget": budget, "c": c, "discount": discount, "return_tree": return_tree}
     if isinstance(states, list):
-        return _search_list(env, states, None, Rule.UCT, seed, **options)
+        return search_list(env, states, None, Rule.UCT, seed, **options)
     import jax.numpy as jnp
 
     from save_rl.search.lanes import apply_mask, masks, rollouts
@@ -179,12 +203,10 @@ def puct(
             logits, value = policy_value(observation)
             _require_shape("policy_value", value, len(mask))
             logits = _require_shape("policy_value", logits, len(mask), env.num_actions)
-            logits = _masked(logits, mask)
-            weights = np.exp(logits - logits.max(-1, keepdims=True))
-            policy = weights / weights.sum(-1, keepdims=True)
-            return np.where(logits > -np.inf, policy, -np.inf), np.asarray(value)
+            logits = masked(logits, mask)
+            return policy_of(logits), np.asarray(value)
 
-        return _search_list(env, states, look, Rule.PUCT, seed, noise=noise, **options)
+        return search_list(env, states, look, Rule.PUCT, seed, noise=noise, **options)
     import jax
     import jax.numpy as jnp
 
@@ -199,3 +221,30 @@ def puct(
         return jnp.where(logits > -jnp.inf, jax.nn.softmax(logits), -jnp.inf), value
 
     return _search(env, states, evaluate, Rule.PUCT, seed, noise=noise, **options)
+
+
+def batch(simulator: Simulator, states: Any, evaluate: Any = None, **options: Any) -> "Decision":
+    """Search from several states of a Python simulator; see `any_network.search_batch`."""
+    from save_rl.search.any_network import search_batch
+
+    return search_batch(simulator, states, evaluate, **options)
+
+
+class SearchModule(ModuleType):
+    """The class of this module, so that `save_rl.search(...)` can be called."""
+
+    save = staticmethod(save)
+    uct = staticmethod(uct)
+    puct = staticmethod(puct)
+    batch = staticmethod(batch)
+
+    def __call__(
+        self, simulator: Simulator, state: State, evaluate: Any = None, **options: Any
+    ) -> "Decision":
+        """Search from one state of a Python simulator; see `any_network.search_one`."""
+        from save_rl.search.any_network import search_one
+
+        return search_one(simulator, state, evaluate, **options)
+
+
+sys.modules[__name__].__class__ = SearchModule

@@ -20,6 +20,7 @@ import numpy as np
 from save_rl.errors import InputError, require
 from save_rl.files import write_atomically
 from save_rl.search import rules
+from save_rl.search.raster import png
 from save_rl.search.rules import Rule
 from save_rl.types import Array, SearchResult
 
@@ -63,8 +64,12 @@ def tree_svg(
 
 
 def save_tree(path: str | os.PathLike[str], tree: Any, lane: int = 0, **options: Any) -> None:
-    """Write `tree_svg` to a file, atomically."""
-    write_atomically(path, tree_svg(tree, lane, **options))
+    """Write `tree_svg` to a file, atomically, as PNG or SVG by its name."""
+    kind = os.path.splitext(os.fspath(path))[1].lower()
+    allowed = "a file that ends in .svg or .png"
+    require(kind in (".svg", ".png"), "path", f"'{os.fspath(path)}'", allowed)
+    svg = tree_svg(tree, lane, **options)
+    write_atomically(path, png(svg) if kind == ".png" else svg)
 
 
 def root_table(

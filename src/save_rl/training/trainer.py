@@ -1,17 +1,14 @@
-"""The protocol of all programs, which the loop, tests and players use: on a device or a cluster."""
+"""The protocol of all programs, which the loop and tests use: on a device or a cluster."""
 
 from typing import Any, Protocol
 
 import numpy as np
 
 from save_rl.agents import Agent
-from save_rl.players import Player
 from save_rl.training.counters import Counters
 from save_rl.training.settings import TrainSettings
-from save_rl.types import Simulator
 
 MAX_TEST_STEPS = 1000  # of a test episode, in environments without `max_steps`
-NO_PLAYER = "it needs an agent that searches from Q-values, and a Python simulator."
 
 
 class Trainer(Protocol):
@@ -77,13 +74,6 @@ class Trainer(Protocol):
 
         number: of this test, part of the random seed. level: of the episodes, in environments with
         levels; with a curriculum, the default is the hardest.
-        """
-        ...
-
-    def player(self, params: Any, sim: Simulator, budget: int) -> Player:
-        """Return the first seed as a player of a Python simulator; it acts as in tests.
-
-        Works on a closed trainer. Raises InputError, with `NO_PLAYER`, if it can't play.
         """
         ...
 

@@ -32,9 +32,9 @@ from save_rl.training.cluster.local_cluster import (
     start_cluster,
 )
 from save_rl.training.cluster.settings import ClusterSettings
-from save_rl.training.run import loop
 from save_rl.training.run.interrupt import StopOnSignal
 from save_rl.training.run.progress import Progress
+from save_rl.training.run.result import TrainResult
 from save_rl.training.run.run_directory import RunDirectory, settings_from_json, versions
 from save_rl.training.run.trainers import environments
 from save_rl.training.settings import TrainSettings, named_options
@@ -58,7 +58,7 @@ def train_on_cluster(
     checkpoint_seconds: float = 60.0,
     light_checkpoints: bool = False,
     progress: bool = True,
-) -> loop.TrainResult:
+) -> TrainResult:
     """Train on the Ray cluster at `address`, with the run directory `out`.
 
     With `resume`, joins a run of the same folder that is still training there. A JAX environment
@@ -112,7 +112,7 @@ def train_on_cluster(
         raise InputError(outcome.message)
     if outcome.kind == "failed":
         raise RunError(outcome.message)
-    return loop.TrainResult(out, None, None, RunDirectory(out).read_metrics())
+    return TrainResult(out, None, None, RunDirectory(out).read_metrics())
 
 
 def _goal(settings: TrainSettings) -> tuple[int, str]:

@@ -15,7 +15,6 @@ from save_rl.agents import get_agent
 from save_rl.envs.pool import Source
 from save_rl.envs.worker import ANY_LEVEL
 from save_rl.errors import require
-from save_rl.players import Player
 from save_rl.training.cluster.actor import StepReply, StepRequest
 from save_rl.training.cluster.actor_group import ActorGroup
 from save_rl.training.cluster.settings import ClusterSettings
@@ -162,10 +161,6 @@ class ClusterTrainer:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Play test episodes on this machine; return their returns and lengths `[1, episodes]`."""
         return self._local.play(params, episodes, budget, number, level)
-
-    def player(self, params: Any, sim: Simulator, budget: int) -> Player:
-        """Return a player of a simulator that acts as in tests."""
-        return self._local.player(params, sim, budget)
 
 
 class TransitionLearning:

@@ -19,13 +19,11 @@ from save_rl.learning import replay
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.learning.replay import Replay, Transition
 from save_rl.networks import network_maker
-from save_rl.players import Player
 from save_rl.search.lanes import masks
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
 from save_rl.training.device.acting import choose_action, play, run_search
 from save_rl.training.learner import Learner, Learning, is_array
 from save_rl.training.settings import TrainSettings
-from save_rl.training.trainer import NO_PLAYER
 from save_rl.types import Array, Simulator
 
 
@@ -154,10 +152,6 @@ class DeviceTrainer:
             self.env_arrays, params, jnp.stack(keys), episodes=episodes, budget=budget
         )
         return np.asarray(returns), np.asarray(steps)
-
-    def player(self, params: Any, sim: Simulator, budget: int) -> Player:
-        """Refuse: a network of this program needs an environment in JAX."""
-        raise InputError(NO_PLAYER)
 
     def close(self) -> None:
         """Do nothing; there is nothing to close."""

@@ -96,9 +96,14 @@ class HostLearner:
         )  # fmt: skip
 
 
-def make_learning(settings: TrainSettings, simulator: Simulator) -> Learning:
-    """Return losses and updates of the agent and the network of these settings."""
-    agent, seen = get_agent(settings.agent), Layout.of(simulator).example()
+def make_learning(settings: TrainSettings, simulator: Simulator, seen: Any = None) -> Learning:
+    """Return losses and updates of the agent and the network of these settings.
+
+    seen: an example of an observation; default one of the simulator.
+    """
+    agent = get_agent(settings.agent)
+    if seen is None:
+        seen = Layout.of(simulator).example()
     make = network_maker(
         settings.network, seen, simulator, agent.prior == "policy", settings.mixed_precision
     )

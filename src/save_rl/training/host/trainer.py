@@ -19,12 +19,9 @@ import numpy as np
 from save_rl.agents import Agent, get_agent
 from save_rl.envs.pool import Source
 from save_rl.envs.worker import ANY_LEVEL, Layout
-from save_rl.errors import InputError
 from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
 from save_rl.learning.host_replay import HostReplay
 from save_rl.networks import is_graph, padded_sizes
-from save_rl.players import Move, Player, best_tried
-from save_rl.search import save as save_search
 from save_rl.training.counters import (
     AnyLength,
     Counters,
@@ -48,8 +45,7 @@ from save_rl.training.host.learner import HostLearner, make_learning
 from save_rl.training.host.updates import Updates
 from save_rl.training.learner import Learner
 from save_rl.training.settings import TrainSettings
-from save_rl.training.trainer import NO_PLAYER
-from save_rl.types import Simulator, State
+from save_rl.types import Simulator
 
 _MANY = 512  # lanes from which a GPU serves three groups: fewer are evaluated as fast as asked for
 
@@ -311,23 +307,6 @@ class HostTrainer:
         levels; with a curriculum, the default is the hardest.
         """
         return self.actor.play(self.network.with_params(params), episodes, budget, number, level)
-
-    def player(self, params: Any, sim: Simulator, budget: int) -> Player:
-        """Return the first seed as a player of a simulator; it acts as in tests."""
-        s = self.settings
-        if self.agent.prior != "q" or self.agent.act == "visits":
-            raise InputError(NO_PLAYER)
-        network = jax.jit(lambda params, seen: self.learning.network(params)(seen)[0])
-        first = jax.tree.map(lambda x: x[0], params)
-
-        def move(state: State, rng: np.random.Generator) -> Move:
-            result = save_search(
-                sim, [state], lambda seen: network(first, seen), budget=budget, c=s.c,
-                discount=s.discount, seed=int(rng.integers(2**31)),
-            )  # fmt: skip
-            return best_tried(sim, state, result)
-
-        return move
 
 
 def on_device(state: TrainState) -> TrainState:

@@ -49,7 +49,8 @@ class Checkpoint(NamedTuple):
     manifest: dict[str, Any]
 
 
-def _named_leaves(state: Any) -> dict[str, Any]:
+def named_leaves(state: Any) -> dict[str, Any]:
+    """Return the arrays of a pytree by the names that they have in a file."""
     return {jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(state)}
 
 
@@ -67,7 +68,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _seal(manifest: dict[str, Any]) -> str:
+def seal(manifest: dict[str, Any]) -> str:
     """Return the checksum of a manifest, independent of its formatting."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
@@ -88,14 +89,14 @@ def _gets_smaller(array: np.ndarray) -> bool:
     return len(zlib.compress(sample, _LEVEL)) < 0.9 * len(sample)
 
 
-def _write_arrays(file: Any, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(file: Any, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an `.npz` file, piece by piece."""
     with zipfile.ZipFile(file, "w", compresslevel=_LEVEL) as archive:
         for name, array in arrays.items():
             long = array.ndim == 1 and array.nbytes > LONGEST_DEFLATED
             deflate = not long and _gets_smaller(array)
             archive.compression = zipfile.ZIP_DEFLATED if deflate else zipfile.ZIP_STORED
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            with archive.open(_file(name), "w", force_zip64=True) as member:
                 npy.write_array(member, array, _VERSION, allow_pickle=False)
 
 
@@ -110,15 +111,15 @@ def save(folder: Path, number: int, state: Any, manifest: dict[str, Any]) -> Pat
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".writing-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    arrays = {name: np.asarray(x) for name, x in _named_leaves(state).items()}
+    arrays = {name: np.asarray(x) for name, x in named_leaves(state).items()}
     final, temporary = folder / f"{number:09d}", folder / f".writing-{number:09d}"
     try:
         temporary.mkdir()
         with _synced(temporary / "arrays.npz") as file:
-            _write_arrays(file, arrays)
+            write_arrays(file, arrays)
         digest = _digest(temporary / "arrays.npz")
         manifest = {"format": FORMAT, "number": number, "sha256": digest, **manifest}
-        manifest[_SEAL] = _seal(manifest)
+        manifest[_SEAL] = seal(manifest)
         with _synced(temporary / "manifest.json") as file:
             file.write(json.dumps(manifest, indent=2).encode())
         _sync_folder(temporary)
@@ -165,16 +166,21 @@ def _read_manifest(path: Path, number: int) -> dict[str, Any]:
     if version != FORMAT:
         age = "a newer" if is_count(version) and version > FORMAT else "an older"
         raise ValueError(f"it was written by {age} version of save_rl")
-    if manifest.pop(_SEAL, None) != _seal(manifest):
+    if manifest.pop(_SEAL, None) != seal(manifest):
         raise ValueError("the checksum of its manifest does not match")
     if not is_count(manifest.get("number")) or manifest["number"] != number:
         raise ValueError("its manifest has another number")
     return manifest
 
 
+def _file(name: str) -> str:
+    """Return the name of the file of an array in its archive."""
+    return f"{name}.npy"
+
+
 def _check_member(archive: zipfile.ZipFile, name: str, wanted: Any) -> None:
     """Raise ValueError unless the array's header and length are as wanted; reads no data."""
-    member = archive.getinfo(f"{name}.npy")
+    member = archive.getinfo(_file(name))
     with archive.open(member) as file:
         if npy.read_magic(file) != _VERSION:  # headers of others can be long
             raise ValueError(f"{name} has another kind of header")
@@ -193,7 +199,7 @@ def _check_member(archive: zipfile.ZipFile, name: str, wanted: Any) -> None:
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """Return an array whose header was checked."""
-    member = archive.getinfo(f"{name}.npy")
+    member = archive.getinfo(_file(name))
     member.file_size += 1  # else data after the stated length would be ignored
     with archive.open(member) as file:
         array = npy.read_array(file, allow_pickle=False)
@@ -202,8 +208,11 @@ def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     return array
 
 
-def _read_arrays(path: Path, expected: Mapping[str, Any]) -> list[np.ndarray]:
-    """Return arrays in the order of `expected`; all headers are checked before any data is read."""
+def read_arrays(path: Path, expected: Mapping[str, Any], part: bool = False) -> list[np.ndarray]:
+    """Return arrays in the order of `expected`; all headers are checked before any data is read.
+
+    part: the file may hold other arrays, too.
+    """
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         ways = {member.compress_type for member in members}
@@ -211,16 +220,18 @@ def _read_arrays(path: Path, expected: Mapping[str, Any]) -> list[np.ndarray]:
             raise ValueError("its arrays are compressed in another way")
         if sum(member.compress_size for member in members) > path.stat().st_size:
             raise ValueError("its arrays overlap")
-        if sorted(member.filename for member in members) != sorted(f"{n}.npy" for n in expected):
+        held, wanted = (sorted(x) for x in ((m.filename for m in members), map(_file, expected)))
+        if held != wanted and not (part and set(wanted) <= set(held)):
             raise ValueError("it holds other arrays than this agent has")
-        for name, wanted in expected.items():
-            _check_member(archive, name, wanted)
+        for name, kind in expected.items():
+            _check_member(archive, name, kind)
         return [_read_array(archive, name) for name in expected]
 
 
 def _load(
-    path: Path, template: Any, run_id: str | None, needs: Mapping[str, Callable[[Any], bool]]
-) -> Checkpoint:
+    path: Path, template: Any, run_id: str | None, needs: Mapping[str, Callable[[Any], bool]],
+    part: str,
+) -> Checkpoint:  # fmt: skip
     manifest = _read_manifest(path, int(path.name))
     if run_id is not None and manifest.get("run_id") != run_id:
         raise ValueError("it belongs to another run")
@@ -229,9 +240,10 @@ def _load(
             raise ValueError(f"its manifest has no valid {key}")
     if _digest(path / "arrays.npz") != manifest.get("sha256"):
         raise ValueError("its checksum does not match")
-    if manifest.get("light") is True:
+    if manifest.get("light") is True and not part:
         template = without_replay(template)
-    leaves = _read_arrays(path / "arrays.npz", _named_leaves(template))
+    expected = {f"{part}{name}": x for name, x in named_leaves(template).items()}
+    leaves = read_arrays(path / "arrays.npz", expected, part != "")
     return Checkpoint(jax.tree.unflatten(jax.tree.structure(template), leaves), manifest)
 
 
@@ -243,18 +255,20 @@ def load_newest(
     *,
     run_id: str | None = None,
     needs: Mapping[str, Callable[[Any], bool]] | None = None,
+    part: str = "",
 ) -> Checkpoint | None:
     """Return the newest readable checkpoint; None if there never was one.
 
     template: arrays or shapes of the expected state; (-1,) matches any length. option: for the
     error message. run_id: of the run that it must belong to; None for any. needs: keys that its
-    manifest must have, and tests of their values.
+    manifest must have, and tests of their values. part: read only the arrays of the state whose
+    names begin with this; the template is that part.
     """
     found, reasons = numbers(folder), []
     for number in reversed(found):
         path = folder / f"{number:09d}"
         try:
-            return _load(path, template, run_id, needs or {})
+            return _load(path, template, run_id, needs or {}, part)
         except Exception as error:  # whatever is wrong with its bytes
             kind = "" if isinstance(error, ValueError | OSError) else type(error).__name__
             reasons.append(f"{kind} {error}".strip().partition("\n")[0])

@@ -1,7 +1,7 @@
 """A training run: compiled chunks, with metrics, checkpoints and signals in between."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,33 +12,22 @@ import jax
 import numpy as np
 
 from save_rl.errors import InputError, Interrupted, RunError
-from save_rl.report.plots import curve_figure
 from save_rl.training.counters import Counters
 from save_rl.training.devices import enough_memory, select_device
 from save_rl.training.run import checkpoint
+from save_rl.training.run.callbacks import Callbacks, RunStart, Test
 from save_rl.training.run.interrupt import StopOnSignal
+from save_rl.training.run.loggers import USUAL, make_loggers
 from save_rl.training.run.progress import Progress, warn
+from save_rl.training.run.result import TrainResult, draw_curve
 from save_rl.training.run.run_directory import RunDirectory
+from save_rl.training.run.trained import params_to_start_from, with_params
 from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import Trainer
 
 SAVING = 9  # wait this many times the duration of a checkpoint before the next
 ENOUGH_EPISODES = 20  # of a level, before its mean return can be the best
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """A finished run: its folder, its program and the final state of all seeds.
-
-    After a run on a cluster, program and state are None: another process has learned. The folder
-    has everything.
-    """
-
-    path: Path
-    program: Any
-    state: Any
-    metrics: list[dict[str, float]]
 
 
 def is_log_point(chunk: int) -> bool:
@@ -60,9 +49,10 @@ class _Run:
 
     def __init__(
         self, settings: TrainSettings, program: Trainer, folder: RunDirectory,
-        warn: Callable[[str], None], light: bool = False,
+        warn: Callable[[str], None], callbacks: Callbacks, light: bool = False,
     ):  # fmt: skip
         self.settings, self.program, self.folder, self._warn = settings, program, folder, warn
+        self.callbacks = callbacks
         self._light = light
         self.figures: dict[str, float] = {}  # for TensorBoard, beside the metrics
         self.state: Any = program.begin()
@@ -150,7 +140,8 @@ class _Run:
         arrays = self.program.snapshot(self.state)
         if self._light:
             arrays = checkpoint.without_replay(arrays)
-        checkpoint.save(self.folder.checkpoints, self.chunks, arrays, manifest)
+        written = checkpoint.save(self.folder.checkpoints, self.chunks, arrays, manifest)
+        self.callbacks.tell("on_checkpoint", written)
         self.saved_at = time.monotonic()
         self._saving = self.saved_at - began
 
@@ -224,7 +215,11 @@ class _Run:
             return None
         searches = program.agent.search is not None
         budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
-        return program.play(program.params(self.state), s.test_episodes, budget, self.chunks)[0]
+        params = program.params(self.state)
+        returns = program.play(params, s.test_episodes, budget, self.chunks)[0]
+        by_seed = dict(zip(s.seeds, returns, strict=True))
+        self.callbacks.tell("on_test", Test(self.chunks, budget, by_seed))
+        return returns
 
     def log(self) -> list[dict[str, Any]]:
         """Write a line of metrics for every seed that made steps since its last one."""
@@ -266,6 +261,9 @@ class _Run:
                 }
             )
         self.folder.write_metrics(rows)
+        for row in rows:
+            filled = {name: x for name, x in row.items() if x != ""}
+            self.callbacks.tell("on_metrics", {"chunk": self.chunks, **filled})
         self._keep_best(rows)
         self.state = self.program.forget_stats(self.state)
         return rows
@@ -285,21 +283,10 @@ def _note(rows: list[dict[str, Any]], simulations_per_second: float) -> str:
     return f"{reward}{test}{speed}"
 
 
-def _finish(run: _Run, draw: bool) -> TrainResult:
+def _finish(run: _Run) -> TrainResult:
     run.save()
     metrics = run.folder.read_metrics()
-    if draw:
-        curves = {}
-        for seed in run.settings.seeds:
-            rows = [row for row in metrics if row["seed"] == seed]
-            name = "test_return" if run.settings.test_episodes else "return_mean"
-            rows = [row for row in rows if name in row]
-            label = run.settings.agent if len(run.settings.seeds) == 1 else f"seed {seed}"
-            curves[label] = ([r["episodes"] for r in rows], [r[name] for r in rows])
-        curve_figure(
-            curves, run.folder.path / "curve.png", x_label="Episodes", y_label="Reward",
-            title=f"{run.settings.agent} on {run.settings.env}",
-        )  # fmt: skip
+    draw_curve(run.settings, metrics, run.folder.path / "curve.png")
     return TrainResult(run.folder.path, run.program, run.state, metrics)
 
 
@@ -332,11 +319,14 @@ def train(
     progress: bool = True,
     label: str | None = None,
     overseer: Overseer | None = None,
+    from_run: Path | None = None,
+    callbacks: Sequence[Any] | None = None,
 ) -> TrainResult:
     """Train all seeds of `settings`, with the run directory `out`.
 
     workers, step_timeout: for simulators written in Python, see `make_trainer`. light_checkpoints:
-    leave the replay out of checkpoints; a run that is resumed from one fills it anew.
+    leave the replay out of checkpoints; a run that is resumed from one fills it anew. from_run:
+    start with the parameters of this run. callbacks: see `callbacks.Callback`; default TensorBoard.
     """
     settings.check()
     if resume:  # before environments, workers and compilers are started
@@ -344,6 +334,7 @@ def train(
     else:
         RunDirectory.check_new(out)
     seen = overseer or Overseer()
+    told = Callbacks(make_loggers(USUAL) if callbacks is None else callbacks, seen.warn)
     target = select_device(device)
     with (
         enough_memory(), jax.default_device(target), seen.stop as stop, ExitStack() as stack
@@ -358,20 +349,30 @@ def train(
                 "--light-checkpoints: it is only for simulators written in Python; the replay of "
                 f"'{settings.env}' is part of every checkpoint."
             )
-        open_run = RunDirectory.resume if resume else RunDirectory.create
-        folder = open_run(out, settings, str(target), seen.warn)
+        first = origin = None
+        if from_run is not None:
+            template = program.params(program.template())
+            first, origin = params_to_start_from(from_run, template, settings.seeds)
+        if resume:
+            folder = RunDirectory.resume(out, settings, str(target), seen.warn)
+        else:
+            folder = RunDirectory.create(out, settings, str(target), seen.warn, origin)
         stack.callback(folder.close)
         stack.enter_context(folder.noting_failure())
-        run = _Run(settings, program, folder, seen.warn, light_checkpoints)
+        run = _Run(settings, program, folder, seen.warn, told, light_checkpoints)
         if resume:
             run.restore()
-        elif checkpoint_seconds > 0:
+        elif first is not None:
+            run.state = with_params(run.state, first)
+        stack.callback(told.tell, "on_end")
+        told.tell("on_start", RunStart(folder.path, folder.run_id, settings, run.chunks))
+        if not resume and (checkpoint_seconds > 0 or first is not None):
             run.save()  # so that a run killed in its first minute can be resumed
         latest: dict[int, dict[str, Any]] = {}  # the last line of metrics of each seed
         clock = counted = None  # set after the first chunk, which compiles
         goal = (settings.steps, "steps") if settings.steps else (settings.episodes, "episodes")
         with seen.bar or Progress(label or settings.agent, *goal, progress) as bar:
-            while not run.finished():
+            while not run.finished() and told.stop is None:
                 if stop.code is not None:
                     run.save()
                     message = f"stopped; '{out}' is saved, continue with --resume."
@@ -387,6 +388,8 @@ def train(
                 else:
                     rate = (run.simulations() - counted) / (time.monotonic() - clock)
                 bar.update(run.progress(), _note(list(latest.values()), rate))
-        result = _finish(run, draw=True)
+        if told.stop is not None:
+            seen.warn(f"training ends early: {told.stop}.")
+        result = _finish(run)
         run.require_success()
         return result

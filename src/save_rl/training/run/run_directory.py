@@ -1,4 +1,4 @@
-"""The folder of a training run: `config.json`, `metrics.csv`, TensorBoard events, checkpoints."""
+"""The folder of a training run: `config.json`, `metrics.csv`, checkpoints."""
 
 import json
 import os
@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from save_rl.agents import get_agent
 from save_rl.errors import InputError, RunError
-from save_rl.files import FAILURE, is_empty, write_atomically
-from save_rl.training.run.events import EventFile
+from save_rl.files import FAILURE, append, is_empty, write_atomically
 from save_rl.training.run.lock import lock_folder
 from save_rl.training.run.metrics_file import METRICS as METRICS
 from save_rl.training.run.metrics_file import MetricsFile
@@ -25,6 +24,8 @@ from save_rl.training.settings import TrainSettings, kind_problem, named_options
 
 BEST = "best"
 """Folder of the best parameters, for an adaptive curriculum."""
+RESUMED = "resumed.jsonl"
+"""File with a line for every time a run was resumed."""
 # These may change on resume.
 _FREE = ("--episodes", "--steps")
 
@@ -108,6 +109,19 @@ def read_settings(folder: Path, option: str) -> TrainSettings:
     return read_config(folder, option).settings
 
 
+def settings_to_resume(folder: Path) -> TrainSettings:
+    """Return the settings with which a run was last trained: those of its `config.json`, and the
+    limits of its last resume."""
+    settings = read_settings(folder, "--resume")
+    try:
+        lines = (folder / RESUMED).read_text().splitlines()
+        last = json.loads(lines[-1])
+        free = {name: last[name] for name in ("episodes", "steps")}
+        return settings_from_json({**asdict(settings), **free})
+    except (OSError, ValueError, KeyError, IndexError, TypeError):  # never resumed, or damaged
+        return settings
+
+
 class RunDirectory:
     """A run folder; `create` and `resume` lock it until `close`."""
 
@@ -116,23 +130,25 @@ class RunDirectory:
         self.checkpoints, self.best = path / "checkpoints", path / BEST
         self.metrics = MetricsFile(path / "metrics.csv", warn)
         self.run_id = ""
-        self._events = EventFile(path)
         self._warn = warn
         self._lock: int | None = None
 
     @classmethod
     def create(
         cls, path: Path, settings: TrainSettings, device: str,
-        warn: Callable[[str], None] = print_warning,
+        warn: Callable[[str], None] = print_warning, started_from: dict[str, str] | None = None,
     ) -> "RunDirectory":  # fmt: skip
-        """Start a run; the folder must be absent or empty."""
+        """Start a run; the folder must be absent or empty.
+
+        started_from: folder and id of the run whose parameters it starts with.
+        """
         cls.check_new(path)
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path, warn)
         with run._locking("--out"):
             cls.check_new(path)  # another process may have been faster
             run.run_id = secrets.token_hex(16)
-            run._write_config(settings, device)
+            run._write_config(settings, device, started_from)
             run.metrics.create()
         return run
 
@@ -159,8 +175,7 @@ class RunDirectory:
         with run._locking("--resume"):
             run.run_id = before.run_id
             run.metrics.check_columns()
-            if before.settings != settings:
-                run._write_config(settings, device)
+            run._note_resume(settings, device)
         return run
 
     @staticmethod
@@ -187,7 +202,17 @@ class RunDirectory:
             self.close()
             raise
 
-    def _write_config(self, settings: TrainSettings, device: str) -> None:
+    def _note_resume(self, settings: TrainSettings, device: str) -> None:
+        """Add a line to `resumed.jsonl`: `config.json` stays as first written."""
+        line = {
+            option.removeprefix("--"): x for option, x in named_options(settings) if option in _FREE
+        }
+        line |= {"device": device, "versions": versions(), "git_commit": _git_commit()}
+        append(self.path / RESUMED, json.dumps(line).encode() + b"\n")
+
+    def _write_config(
+        self, settings: TrainSettings, device: str, started_from: dict[str, str] | None = None
+    ) -> None:
         config = {
             "run_id": self.run_id,
             "settings": asdict(settings),
@@ -195,6 +220,7 @@ class RunDirectory:
             "device": device,
             "versions": versions(),
             "git_commit": _git_commit(),
+            **({"started_from": started_from} if started_from else {}),
         }
         write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
 
@@ -203,15 +229,8 @@ class RunDirectory:
         self.metrics.cut(size)
 
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Append lines to `metrics.csv` and the same numbers to TensorBoard."""
+        """Append lines to `metrics.csv`."""
         self.metrics.append(rows)
-        for row in rows:
-            scalars = {
-                f"{name}/seed{row['seed']}": float(value)
-                for name, value in row.items()
-                if name not in ("seed", "env_steps") and value != ""
-            }
-            self._events.write(scalars, row["env_steps"])
 
     def read_metrics(self) -> list[dict[str, float]]:
         """Return the lines of `metrics.csv`, numbers as floats, empty cells left out."""
