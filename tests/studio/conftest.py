@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from save_rl.studio.serve import bind, make_server
+from save_rl.studio.serve import bind, make_server, run_server
 
 GET_IT = "no browser; install one, on Debian with: apt-get install chromium"
 
@@ -40,11 +40,16 @@ def browser():
 
 
 @contextmanager
-def serving(folder, host="127.0.0.1", port=0, trust=False):
-    """A server in a thread; yields its address. It is closed as by Ctrl-C."""
+def serving(folder, host="127.0.0.1", port=0, trust=False, episodes=None):
+    """A server in a thread; yields its address. It is closed as by Ctrl-C.
+
+    episodes: in place of those that it would play.
+    """
     with bind(host, port) as listening:
         server, address = make_server(folder, listening, host, trust, seconds=0.2)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        if episodes is not None:
+            server.config.app.state.episodes = episodes
+        thread = threading.Thread(target=run_server, args=(server, listening))
         thread.start()
         try:
             yield address

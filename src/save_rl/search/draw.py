@@ -63,6 +63,14 @@ def tree_svg(
     return _svg(drawn, names, line, len(nodes) - len(drawn), _printable(title))
 
 
+def tree_nodes(tree: Any, lane: int = 0, rule: Rule = Rule.SAVE) -> list[Node]:
+    """Return the nodes of one lane's tree of either back end, parents first; a root without one."""
+    if tree is None:
+        return [_root(0)]
+    read = _read_mctx if hasattr(tree, "children_index") else _read_host
+    return read(tree, lane, rule)[0]
+
+
 def save_tree(path: str | os.PathLike[str], tree: Any, lane: int = 0, **options: Any) -> None:
     """Write `tree_svg` to a file, atomically, as PNG or SVG by its name."""
     kind = os.path.splitext(os.fspath(path))[1].lower()

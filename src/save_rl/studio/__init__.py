@@ -16,6 +16,12 @@ It reads run directories as they are (docs/run-directory.md) and changes none.
 | `curves.py` | curves over seeds, thinned out for a screen |
 | `experiments.py` | figure, claims and runs of an experiment |
 | `episodes.py` | episodes of a run, step by step, with their searches |
+| `wishes.py` | what an episode page may ask for, and what is refused |
+| `episode_store.py` | played episodes in memory |
+| `jobs.py`, `player_process.py` | the queue of what is to be played, and the processes that play |
+| `player.py` | the program of such a process |
+| `acting.py`, `remembering.py` | in it, the agent of a run; recurrent agents |
+| `places.py`, `records.py`, `watched.py` | its states, what is told of them, its simulator |
 | `static/` | one HTML page, its style, and a JavaScript module per page |
 
 A part exports `routes`, which `server.py` gathers. Its functions find the folder in

@@ -66,6 +66,14 @@ def make_server(
     return server, f"http://{shown}:{port}/{secret}"
 
 
+def run_server(server: Any, listening: socket.socket) -> None:
+    """Answer requests until the server is told to exit; then end the processes that play."""
+    try:
+        server.run(sockets=[listening])
+    finally:
+        server.config.app.state.episodes.close()
+
+
 def serve(folder: Path, *, host: str, port: int, browser: bool, trust: bool) -> None:
     """Show a folder until Ctrl-C."""
     require(0 <= port <= 65535, "--port", port, "between 0 and 65535")
@@ -81,7 +89,7 @@ def serve(folder: Path, *, host: str, port: int, browser: bool, trust: bool) -> 
         if browser and _has_a_screen():
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn has closed everything by then
-            server.run(sockets=[listening])
+            run_server(server, listening)
 
 
 def _has_a_screen() -> bool:

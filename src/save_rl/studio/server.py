@@ -52,6 +52,7 @@ def make_app(
     app.state.library = runs.Library(app.state.folder)
     app.state.stream = Stream(app.state.library, seconds)
     app.state.trust = trust
+    app.state.episodes = episodes.Episodes(trust)
     app.state.html = (STATIC / "index.html").read_text().replace("TOKEN", token)
     return app
 
