@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from save_rl.envs import HERE, give_factory, require_trust
+from save_rl.envs import HERE, give_factory
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.settings import TrainSettings, check_kinds, named_options
@@ -64,10 +64,11 @@ def settings_of(folder: str | Path, trust: bool) -> tuple[TrainSettings, Path]:
     Refuses to run an environment's code without permission.
     """
     from save_rl.training.run.run_directory import settings_to_resume
+    from save_rl.training.run.trained import require_trusted_code
 
     folder = Path(folder)
     settings = settings_to_resume(folder)
-    require_trust(settings.env, folder, trust, "--resume")
+    require_trusted_code(settings, folder, trust, "--resume")
     return settings, folder
 
 
