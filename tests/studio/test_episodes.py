@@ -9,6 +9,7 @@ from save_rl.studio import jobs
 from save_rl.studio.episode_store import Store
 from save_rl.studio.episodes import Episodes
 from save_rl.studio.jobs import Busy, Jobs
+from save_rl.studio.player_process import PlayerProcess
 from tests.studio import playing
 from tests.studio.playing import LENGTH
 
@@ -222,6 +223,18 @@ def test_a_simulator_that_hangs_is_noticed(episodes, monkeypatch):
     assert job.state == "failed"
     assert job.why.startswith("The simulator has not answered for ")
     assert job.why.endswith("so its process was ended.")
+
+
+def test_an_answer_that_makes_no_sense_ends_the_job_alone(episodes, monkeypatch):
+    def nonsense(self, seconds):
+        raise ValueError("not JSON")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PlayerProcess, "receive", nonsense)
+        job, _ = play(episodes)
+    assert job.state == "failed"
+    assert job.why.startswith("Its answer can't be used:")
+    assert play(episodes)[0].state == "done"
 
 
 def test_a_missing_package_is_named(tmp_path):

@@ -8,6 +8,7 @@ plays any more. So there is one job at a time for a run, and memory for only a f
 import itertools
 import threading
 import time
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -257,6 +258,8 @@ class _Seat:
             self._fail(active, why)
         except _Stuck as stuck:
             self._fail(active, f"{stuck}, so its process was ended.", asked)
+        except Exception:  # whatever it sent; other jobs go on
+            self._fail(active, f"Its answer can't be used:\n{traceback.format_exc().rstrip()}")
 
     def _hand(self, process: PlayerProcess, job: Job, active: dict[int, Job]) -> None:
         process.heard = time.monotonic()

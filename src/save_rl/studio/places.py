@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from save_rl.errors import InputError
 
-_MOST = 20_000  # states that are remembered
+_MOST = 5_000  # states that are remembered; those of Atari have 30 kB
 
 
 class Step(NamedTuple):

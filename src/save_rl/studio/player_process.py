@@ -20,7 +20,7 @@ ACTING = "save_rl.studio.acting:Acting"
 class PlayerProcess:
     """Starts a process that plays the run in a folder; acting: see `player.main`.
 
-    It computes on the CPU and in one thread, to leave the rest to a training that may be going on.
+    It computes on the CPU, to leave a GPU to a training that may be going on.
     """
 
     def __init__(self, folder: Path, trust: bool, acting: str = ACTING):

@@ -31,7 +31,7 @@ class Remembering:
         self._simulator = simulator
         self._setup = setup = Setup(settings, Layout.of(simulator))
         template = jax.eval_shape(setup.networks.initial, jax.random.PRNGKey(0)).params
-        self._params = read_params(folder, template, "run", last=not best)
+        self._params, _ = read_params(folder, template, "run", last=not best)
         self._asked: tuple[int, float] | None = None
         self._seen: list[State] = []
 
