@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from save_rl.search import device, host, rules
+from save_rl.search import device, draw, host, rules
 from save_rl.search.outcomes import OUTCOMES as OUTCOMES_OF
 from save_rl.search.rules import TIE_TOLERANCE, Rule
 from tests.search import chance_reference as reference
@@ -109,6 +109,7 @@ def _device_search(tables, prior, value, roots, rule, budget, c, discount, seeds
     return device.search(
         ChanceTables(tables), roots, lambda states, key: (prior[states], value[states]), rule=rule,
         budget=budget, c=c, discount=discount, seeds=seeds, key=jax.random.PRNGKey(0),
+        return_tree=True,
     )  # fmt: skip
 
 
@@ -154,6 +155,30 @@ def test_device_equals_the_equations_and_the_host(rule, data, c, discount, seed)
     arguments = (np.array([1, 0]), rule, budget, c, discount, [seed] * 2)
     check(device_search(mdp, *arguments), 1, outcome)
     check(host_search(mdp, *arguments), 1, outcome)
+
+
+def test_both_back_ends_show_the_same_outcomes_in_pictures():
+    rng = np.random.default_rng(0)
+    mdp = ChanceMdp(
+        next_state=rng.integers(0, STATES, (STATES, ACTIONS, OUTCOMES)),
+        reward=rng.uniform(-1, 1, (STATES, ACTIONS, OUTCOMES)),
+        terminal=np.zeros((STATES, ACTIONS, OUTCOMES), bool),
+        mask=np.ones((STATES, ACTIONS), bool),
+        prior=rng.uniform(-1, 1, (STATES, ACTIONS)),
+        value=np.zeros(STATES),
+    )
+    arguments = (np.array([1, 0]), Rule.SAVE, 20, 1.0, 0.99, [5, 6])
+    found = host_search(mdp, *arguments, return_tree=True), device_search(mdp, *arguments)
+    ours, mctx = (
+        sorted(read(one.tree, 1, Rule.SAVE)[0][1:])
+        for read, one in zip((draw._read_host, draw._read_mctx), found, strict=True)
+    )
+    assert len(ours) == 20  # every simulation draws an outcome
+    assert [node[:4] for node in ours] == [node[:4] for node in mctx]
+    for one, other in zip(ours, mctx, strict=True):
+        assert one[4:] == pytest.approx(other[4:], abs=1e-5)
+    pictures = [draw.tree_svg(one.tree, 1) for one in found]
+    assert all(picture.count("data-node") == 21 for picture in pictures)
 
 
 def two_layers(seed):
