@@ -60,6 +60,6 @@ def train(chosen, folder, *, resume, device, workers, label, light_checkpoints):
     directory.close()
 
 
-def evaluate(folder, budgets, episodes, *, agent, out, last, device, workers):
+def evaluate(folder, budgets, episodes, *, agent, out, last, baseline, append, device, workers):
     rewards = np.random.default_rng(len(folder.name)).normal(size=episodes) - last
     write_tests(out, {budget: rewards + budget for budget in budgets})

@@ -238,7 +238,7 @@ def make_up(monkeypatch):
 
     asked = made_up_training(monkeypatch, lambda chosen: (chosen.env, chosen.agent), lines)
 
-    def evaluate(folder, budgets, episodes, *, agent, out, last, device, workers):
+    def evaluate(folder, budgets, episodes, *, agent, out, last, baseline, append, device, workers):
         name = agent or folder.name
         asked.tested.append((folder.parent.name, name, *["last"] * last))
         returns = [

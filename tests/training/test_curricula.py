@@ -178,7 +178,9 @@ def test_several_levels_are_tested_at_once(adaptive):
     result, _ = adaptive
     evaluate_levels(result.path, (1, 0), (0, 3), 6, workers=0)
     for level in (0, 1):
-        save_rl.evaluate(result.path, (0, 3), 6, workers=0, level=level)
+        save_rl.evaluate(
+            result.path, (0, 3), 6, workers=0, level=level, append=False, baseline="none"
+        )
         one, all_of_them = (result.path / name for name in ("evaluation.csv", level_table(level)))
         assert one.read_bytes() == all_of_them.read_bytes()
 

@@ -29,6 +29,7 @@ from tests.training.test_resume import assert_same, final_arrays, newest, run_in
 ENV = "tests.envs.pool_simulators:trapped"
 OPTIONS = [
     "--budget", "3", "--batch", "8", "--replay", "64", "--min-replay", "16", "--chunk", "2",
+    "--no-check",
 ]  # fmt: skip
 
 

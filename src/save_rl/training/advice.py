@@ -5,8 +5,8 @@ from typing import Any
 
 from save_rl.agents import get_agent
 from save_rl.training.automatic import applies
-from save_rl.training.run.loop import RECENT
 from save_rl.training.run.progress import warn
+from save_rl.training.run.recent import RECENT
 from save_rl.training.settings import TrainSettings
 
 MUCH = 0.2

@@ -79,7 +79,10 @@ def look(env: str, options: dict[str, Any], seed: int = 0, *, check: bool = True
 
 
 def _measured(witness: Witness, seed: int) -> Look:
-    """Play random episodes; the same ones for the same seed, unless a simulator is very slow."""
+    """Play random episodes; the same ones for the same seed, unless a simulator is very slow.
+
+    Raises Wrong for a simulator whose episodes can't begin; a step that fails ends its episode.
+    """
     over, rewards, features, vector = [], [], 0, False
     witness.end = time.monotonic() + _SECONDS
     for number in witness.in_time(range(seed, seed + _EPISODES), 1):
@@ -91,7 +94,10 @@ def _measured(witness: Witness, seed: int) -> Look:
         rewards.append([])
         for step in witness.in_time(range(_STEPS), 1):
             (action,) = witness.choose(seen)
-            state, seen = witness.step(state, action, Place(number, step + 1))
+            try:
+                state, seen = witness.step(state, action, Place(number, step + 1))
+            except Wrong:  # as in training, where it costs the episode
+                break
             rewards[-1].append(float(seen["reward"]))
             if seen["terminated"] or seen["truncated"]:
                 break

@@ -1,7 +1,6 @@
 """A training run: compiled chunks, with metrics, checkpoints and signals in between."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from save_rl.training.run.callbacks import Callbacks, RunStart, Test
 from save_rl.training.run.interrupt import StopOnSignal
 from save_rl.training.run.loggers import USUAL, make_loggers
 from save_rl.training.run.progress import Progress, announce, warn
+from save_rl.training.run.recent import RecentReturns
 from save_rl.training.run.result import TrainResult, draw_curve
 from save_rl.training.run.run_directory import RunDirectory
 from save_rl.training.run.trained import params_to_start_from, with_params
@@ -28,7 +28,6 @@ from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import Trainer
 
 SAVING = 9  # wait this many times the duration of a checkpoint before the next
-RECENT = 100  # episodes of the rolling mean beside the progress bar
 ENOUGH_EPISODES = 20  # of a level, before its mean return can be the best
 
 
@@ -275,28 +274,6 @@ class _Run:
 
 def _copy_seed(index: int, best: np.ndarray, new: Any) -> None:
     best[index] = np.asarray(new[index])
-
-
-class RecentReturns:
-    """The mean return of a seed's last episodes: `RECENT`, or as many more as a line has."""
-
-    def __init__(self) -> None:
-        self._sums: deque[tuple[int, float]] = deque()  # episodes, and the sum of their returns
-
-    def add(self, episodes: int, total: float) -> None:
-        """Add the episodes of a line of metrics."""
-        if episodes:
-            self._sums.append((episodes, total))
-        while self._sums and self.episodes - self._sums[0][0] >= RECENT:
-            self._sums.popleft()
-
-    @property
-    def episodes(self) -> int:
-        return sum(count for count, _ in self._sums)
-
-    @property
-    def mean(self) -> float:
-        return sum(total for _, total in self._sums) / self.episodes
 
 
 def _note(
