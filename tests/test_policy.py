@@ -72,7 +72,7 @@ class Numbered(Walk):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return save_rl.train(
-        Walk, seed=(3, 5), steps=400, lanes=8, batch=16, budget=3, c=0.5, workers=0,
+        Walk, seed=(3, 5), steps=400, lanes=8, batch=16, budget=3, c=0.5, reward_scale=1.0, workers=0,
         out=tmp_path_factory.mktemp("policy") / "run", progress=False,
     )  # fmt: skip
 
@@ -136,8 +136,9 @@ def test_with_a_budget_it_finds_what_saves_search_finds(policy, weights):
     sim = policy.simulator
     found = policy.act_batch(STATES, 6, c=0.7, seed=4)
     expected = save_rl.search.save(
-        sim, list(STATES), lambda seen: forward(weights, 0, seen), budget=6, c=0.7, seed=4
-    )
+        sim, list(STATES), lambda seen: forward(weights, 0, seen), budget=6, c=0.7, seed=4,
+        discount=policy.settings.discount,
+    )  # fmt: skip
     np.testing.assert_array_equal(found.visits, expected.visits)
     np.testing.assert_allclose(found.q_values, expected.q_values, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(found.explored, expected.visits > 0)

@@ -5,8 +5,8 @@
     save-rl train two048:Game --steps 50000
 
 Actions are left, up, right, down; those that move nothing are masked. Merging two tiles of value v
-pays log2(2v) / 10. The state holds the seed of its luck, so `step` is a pure function; searches use
-`sample_step`, which draws the new tile from their own seed.
+pays log2(2v) / 10. `step` draws the new tile from the seed that it is given, so it is a pure
+function, and searches average over its outcomes.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,6 @@ class State(NamedTuple):
     """Exponents of the tiles, row by row; 0 is an empty cell."""
 
     cells: tuple[int, ...]
-    luck: int
     steps: int = 0
 
 
@@ -57,19 +56,15 @@ class Game:
 
     num_actions = 4
     max_steps = LIMIT
+    stochastic = True
 
     def reset(self, seed: int) -> State:
         rng = np.random.default_rng(seed)
-        cells = add_tile(add_tile((0,) * SIZE**2, rng), rng)
-        return State(cells, int(rng.integers(2**31)))
+        return State(add_tile(add_tile((0,) * SIZE**2, rng), rng))
 
-    def step(self, state: State, action: int) -> tuple[State, float, bool, bool]:
-        return self.sample_step(state, action, state.luck)
-
-    def sample_step(self, state: State, action: int, seed: int) -> tuple[State, float, bool, bool]:
-        rng = np.random.default_rng(seed)
+    def step(self, state: State, action: int, seed: int) -> tuple[State, float, bool, bool]:
         cells, reward = move(state.cells, action)
-        after = State(add_tile(cells, rng), int(rng.integers(2**31)), state.steps + 1)
+        after = State(add_tile(cells, np.random.default_rng(seed)), state.steps + 1)
         over = not self.action_mask(after).any()
         return after, reward, over, not over and after.steps >= LIMIT
 

@@ -164,7 +164,7 @@ class Policy:
         )  # fmt: skip
         self._pool = pool
         # The pool's arrays and trees are those of the next search, too.
-        copies = SearchResult(*(np.array(x) for x in found[:-1]))
+        copies = SearchResult(*(np.array(x) for x in found[:3]))
         trees = trees_of(found.tree, len(states), self.agent.test_search, sim)
         return copies._replace(tree=trees), first[0]
 

@@ -21,9 +21,7 @@ AGENTS = (
     "save-no-amortization-annealed, save-no-q-learning, save-puct, save-puct-visits, "
     "save-softmax, save-ucb, save-visit-weighted, uct, uct-threshold"
 )
-COMMANDS = (
-    "agents, bench, check, compare, demo, envs, evaluate, experiments, reproduce, train, watch"
-)
+COMMANDS = "agents, bench, check, compare, demo, envs, evaluate, experiments, reproduce, studio, train, watch"
 
 NAMES = {
     "trian": f"COMMAND: there is no command 'trian'; known: {COMMANDS}. Did you mean 'train'?",
@@ -92,8 +90,8 @@ NAMES = {
     ),
     "reproduce tightrope-tabula": (
         "REPRODUCE: there is no experiment 'tightrope-tabula'; known: atari, construction, "
-        "construction-ablations, construction-efficiency, construction-exploration, marble-run, "
-        "tightrope-network, tightrope-tabular. "
+        "construction-ablations, construction-efficiency, construction-exploration, jax-suite, "
+        "marble-run, minatar, tightrope-network, tightrope-tabular. "
         "Did you mean 'tightrope-tabular'?"
     ),
     "reproduce construction --tasks conecting": (

@@ -253,6 +253,8 @@ def test_nothing_heavy_is_imported_to_answer(arguments, heavy):
             "construction-efficiency",
             "marble-run",
             "atari",
+            "minatar",
+            "jax-suite",
         ],
     }.items(),
 )

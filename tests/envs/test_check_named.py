@@ -190,7 +190,7 @@ def test_a_factory_of_the_main_program_is_not_there_in_a_worker():
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
     )
     assert ran.stdout.startswith("processes")
-    assert "module '__main__' has no 'make'" in ran.stdout
+    assert "'__main__:make' was defined in a notebook" in ran.stdout
 
 
 def test_an_environment_that_does_not_exist():

@@ -78,7 +78,7 @@ def test_large_seeds_are_possible():
 
 def test_what_the_environment_lacks_is_lacking():
     sim = FromJax(tightrope(0))
-    assert not any(hasattr(sim, name) for name in ("action_mask", "render", "sample_step"))
+    assert not any(hasattr(sim, name) for name in ("action_mask", "render"))
     assert Layout.of(sim).masked is False
     assert Layout.of(FromJax(Dice())).masked is True
 

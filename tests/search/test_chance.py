@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from save_rl.search import device, draw, host, rules
 from save_rl.search.outcomes import OUTCOMES as OUTCOMES_OF
-from save_rl.search.rules import TIE_TOLERANCE, Rule
+from save_rl.search.rules import PAPER_RULES, TIE_TOLERANCE, Rule
 from tests.search import chance_reference as reference
 from tests.search.chance_reference import ChanceMdp
 from tests.search.mdps import prefer, priors
@@ -126,7 +126,7 @@ def check(result, lane, outcome):
     np.testing.assert_allclose(np.asarray(result.q_values[lane]), outcome.q_values, atol=1e-5)
 
 
-@pytest.mark.parametrize("rule", list(Rule), ids=lambda r: r.name)
+@pytest.mark.parametrize("rule", PAPER_RULES, ids=lambda r: r.name)
 @given(data=st.data(), budget=st.integers(0, 70), seed=st.integers(0, 2**32 - 1), **CONSTANTS)
 @settings(max_examples=20)
 def test_host_equals_the_equations(rule, data, budget, c, discount, seed):

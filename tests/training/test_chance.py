@@ -100,7 +100,7 @@ def test_an_actor_of_a_cluster_gives_steps_their_luck(trainers):
     actor = ActorProcess(lambda parameters: parameters)
     actor.start(Task(asdict(chosen), 0, 0, 0, chosen.lanes, -1))
     leaves = [np.asarray(x) for x in jax.tree.leaves(here.params(state))]
-    found = actor.act(StepRequest(0, 1.0, -1, 0), [leaves]).experience
+    found = actor.act(StepRequest(0, 0, 1.0, -1, 0), [leaves]).experience
     data = copy(here, here.advance(state, 0, ONE)).replay.data
     np.testing.assert_array_equal(
         found.transitions.next_observation[0], np.asarray(data.next_observation)[0, : chosen.lanes]

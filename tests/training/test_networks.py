@@ -122,8 +122,8 @@ def test_ones_own_network_takes_graphs_and_nested_trees(tmp_path):
         ({"network": 3}, "--network: 3 is not possible; it must be text."),
         (
             {"network": lambda *given: None},
-            "--network: '<lambda>' can't be found by a worker or a resumed run; give a function or "
-            "class at the top level of a file, or its name package.module:factory.",
+            "--network: '<lambda>' has no name by which a run could find it again; give a function "
+            "or class with a name of its own, or package.module:factory.",
         ),
     ],
 )

@@ -143,7 +143,7 @@ def _factory(address: str, option: str = "ENV") -> Any:
     if address in _given:
         return _given[address]
     module_name, _, name = address.partition(":")
-    if module_name == HERE:
+    if module_name == HERE and not hasattr(sys.modules[HERE], name):
         raise InputError(
             f"{option}: '{address}' was defined in a notebook, a prompt or a function of another "
             f"process; define it again, and give {name} itself to save_rl.train, or "

@@ -14,10 +14,10 @@ from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.search import masked, policy_of, search_list
 from save_rl.search.decision import Decision, trees_of
-from save_rl.search.rules import Rule
+from save_rl.search.rules import PAPER_RULES, Rule
 from save_rl.types import Simulator, State
 
-RULES = {rule.name.lower(): rule for rule in Rule}
+RULES = {rule.name.lower(): rule for rule in PAPER_RULES}
 # Maps observations `[B, ...]`, an array or a dictionary of arrays, to priors `[B, A]`, or to priors
 # and values `[B]`.
 AnyNetwork = Callable[[Any], Any]

@@ -53,7 +53,7 @@ def _compare(settings: TrainSettings, metrics: Sequence[dict[str, float]], secon
 
     own = [recent_mean([line for line in metrics if line["seed"] == s]) for s in settings.seeds]
     known = [mean for mean in own if mean is not None]
-    sim: Any = make(settings.env, settings.seeds[0], **settings.env_options)
+    sim: Any = make(settings.env, settings.seeds[0], **settings.all_env_options)
     if not known or not runs_on_host(sim, settings.env):
         return
     returns = uct_returns(sim, settings.budget, settings.search_c, settings.discount, seconds)

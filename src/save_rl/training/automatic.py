@@ -175,7 +175,7 @@ def first_look(
     """
     choose(settings, given, _TYPICAL).check()  # before any work
     see = look_apart if apart else look
-    seen = see(settings.env, settings.env_options, settings.seeds[0], check=check)
+    seen = see(settings.env, settings.all_env_options, settings.seeds[0], check=check)
     wrong = [finding for finding in seen.findings if finding.verdict == "wrong"]
     if wrong and check:
         subject, _, text = wrong[0]

@@ -69,7 +69,7 @@ def untrained_uct(
         yield compiled
         return
     count = usable_cores() if workers < 0 else workers
-    sources = [Source(settings.env, seed, settings.env_options) for seed in settings.seeds]
+    sources = [Source(settings.env, seed, settings.all_env_options) for seed in settings.seeds]
     actor = Actor(
         settings, envs, sources, plays=agent, lanes=0, test_lanes=lanes, groups=1,
         slots=slots_of(agent, 0, Layout.of(envs[0])), timeout=step_timeout, warn=warn,

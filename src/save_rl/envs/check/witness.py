@@ -242,10 +242,15 @@ class Witness:
 
 
 def named(observation: Any) -> dict[str, Any]:
-    """Return the entries of an observation by their names in findings."""
-    if isinstance(observation, Mapping):
-        return {f"observation[{key!r}]": value for key, value in observation.items()}
-    return {"observation": observation}
+    """Return the entries of an observation, nested ones too, by their names in findings."""
+
+    def entries(name: str, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            return {name: value}
+        inside = [entries(f"{name}[{key!r}]", one) for key, one in value.items()]
+        return {key: one for part in inside for key, one in part.items()}
+
+    return entries("observation", observation)
 
 
 def array_of(value: Any) -> np.ndarray | None:
