@@ -72,7 +72,8 @@ class Numbered(Walk):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return save_rl.train(
-        Walk, seed=(3, 5), steps=400, lanes=8, batch=16, budget=3, c=0.5, reward_scale=1.0, workers=0,
+        Walk, seed=(3, 5), steps=400, lanes=8, batch=16, budget=3, c=0.5, reward_scale=1.0,
+        workers=0,
         out=tmp_path_factory.mktemp("policy") / "run", progress=False,
     )  # fmt: skip
 

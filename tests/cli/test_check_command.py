@@ -107,7 +107,8 @@ def test_what_training_refuses_is_not_called_sound(check):
 IMPOSSIBLE = {
     "tigthrope": (
         "ENV: there is no environment 'tigthrope'; known: atari/GAME, connecting, covering, "
-        "covering-hard, gym/ID, marble-run, silhouette, tightrope. Did you mean 'tightrope'?"
+        "covering-hard, gym/ID, gymnax/ID, jumanji/ID, marble-run, pgx/ID, silhouette, tightrope. "
+        "Did you mean 'tightrope'?"
     ),
     "gym/CartPol-v1": "ENV: Gymnasium has no environment 'CartPol-v1'. Did you mean 'CartPole-v1'?",
     "nowhere.at_all:make": "ENV: 'nowhere.at_all' can't be imported (No module named 'nowhere').",

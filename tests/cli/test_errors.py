@@ -21,7 +21,10 @@ AGENTS = (
     "save-no-amortization-annealed, save-no-q-learning, save-puct, save-puct-visits, "
     "save-softmax, save-ucb, save-visit-weighted, uct, uct-threshold"
 )
-COMMANDS = "agents, bench, check, compare, demo, envs, evaluate, experiments, reproduce, studio, train, watch"
+COMMANDS = (
+    "agents, bench, check, compare, demo, envs, evaluate, experiments, reproduce, studio, train, "
+    "watch"
+)
 
 NAMES = {
     "trian": f"COMMAND: there is no command 'trian'; known: {COMMANDS}. Did you mean 'train'?",
