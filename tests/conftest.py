@@ -1,5 +1,6 @@
 """Shared set-up: a compilation cache on disk, CPU only, shapes checked, no luck, no time limits."""
 
+import gc
 import os
 import signal
 from importlib.metadata import version
@@ -45,3 +46,9 @@ def pytest_collection_modifyitems(items):
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.property)
     items.sort(key=lambda item: "test_resume" not in item.nodeid)
+
+
+def pytest_collection_finish():
+    """Keep what is imported by now out of garbage collections: there is a lot of it."""
+    gc.collect()
+    gc.freeze()

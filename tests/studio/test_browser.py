@@ -275,6 +275,7 @@ EVERY_PAGE = (
 )
 
 
+@pytest.mark.slow
 def test_a_phone_shows_all_without_scrolling_sideways(page, address):
     page.set_viewport_size({"width": 390, "height": 800})
     for path in EVERY_PAGE:
@@ -294,6 +295,7 @@ def test_the_keyboard_reaches_everything(runs):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_ten_tabs_share_one_stream(browser, root, address):
     live = make_run(root / "tabs", lines(1))
     context = browser.new_context()

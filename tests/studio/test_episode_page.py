@@ -71,6 +71,7 @@ def test_keys_and_slider_scrub_through_the_episode(start):
     assert round(10 * reward) in (last, last - 1)  # 0.1 for every step but a fatal one
 
 
+@pytest.mark.slow
 def test_space_plays_and_pauses(start):
     page = start
     page.keyboard.press("Space")

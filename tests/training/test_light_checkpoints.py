@@ -55,6 +55,7 @@ def test_a_run_goes_on_with_an_empty_replay(tmp_path):
     assert ended.metrics[-1]["episodes"] >= 60
 
 
+@pytest.mark.slow
 def test_a_run_may_switch(tmp_path):
     train(tmp_path, 30)
     train(tmp_path, 60, resume=True, light_checkpoints=True)

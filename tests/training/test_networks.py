@@ -79,6 +79,7 @@ def assert_resumed_is_the_same(tmp_path, path, **settings):
     assert metrics_without_time(once)[-1] == metrics_without_time(twice)[-1]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_on_dictionaries_with_ones_own_optimizer_is_the_same(tmp_path):
     settings = {"seed": (3, 4), "chunk": 4, "optimizer": f"{OWN}:sgd"}
     assert_resumed_is_the_same(tmp_path, "host", kind="dictionary", **settings)
