@@ -63,8 +63,10 @@ def made(tmp_path_factory):
         lambda name, env: [{"experiment": name, "agent": "random", "seed": 0, "game": env,
                             "metric": "score", "value": 0.1}],
     )  # fmt: skip
-    claims = run("smoke", AXES, folder / "out", False, "", "cpu", workers=0)
-    monkeypatch.undo()
+    try:
+        claims = run("smoke", AXES, folder / "out", False, "", "cpu", workers=0)
+    finally:
+        monkeypatch.undo()
     return asked, claims, folder / "out"
 
 
