@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,14 @@ def compiler_options(device: Any) -> dict[str, str]:
 def host_options(options: dict[str, str]) -> dict[str, str]:
     """Return GPU options for the programs of host simulators; none stay none."""
     return {**options, **_SMALL_KERNELS} if options else {}
+
+
+def device_threads(count: int, name: str) -> ThreadPoolExecutor:
+    """Return threads whose JAX programs run on the default device of this one."""
+    import jax
+
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    return ThreadPoolExecutor(count, name, lambda: jax.default_device(device).__enter__())
 
 
 @contextmanager

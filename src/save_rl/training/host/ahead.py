@@ -5,10 +5,12 @@ of batch (`networks.graph.buckets`). All of them are known before training.
 """
 
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import jax
+
+from save_rl.training.devices import device_threads
 
 _THREADS = 4
 
@@ -17,17 +19,12 @@ class Ahead:
     """Compiled programs by name; the first that is added is compiled first."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "compile")
+        self._threads = device_threads(_THREADS, "compile")
         self._programs: dict[Hashable, Future[Callable[..., Any]]] = {}
-        self._device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
 
     def add(self, name: Hashable, program: Any, *arguments: Any) -> None:
         """Compile a jitted function for arguments of these shapes; static ones are values."""
-        self._programs[name] = self._threads.submit(self._compile, program, arguments)
-
-    def _compile(self, program: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
-        with jax.default_device(self._device):
-            return program.lower(*arguments).compile()
+        self._programs[name] = self._threads.submit(lambda: program.lower(*arguments).compile())
 
     def get(self, name: Hashable) -> Callable[..., Any] | None:
         """Return a compiled program, without its static arguments; None if it was not added.

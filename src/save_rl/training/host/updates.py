@@ -3,11 +3,13 @@
 A lock-step's updates use the replay from before it, and its searches the parameters from before
 these updates, so both can run at the same time. `Updates` is that overlap: the search calls `go_on`
 after every batch that it hands to the device, which hands over the next piece of the updates, and
-`finish` hands over the rest. On a GPU a thread hands them over, because that takes as long as the
-updates themselves: hundreds of small kernels.
+`finish` hands over the rest. A thread hands them over where that takes as long as the updates
+themselves: on a GPU they are hundreds of small kernels, and on a CPU the call of a large network
+returns when it is computed.
 """
 
-from concurrent.futures import Future, ThreadPoolExecutor
+import os
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -18,6 +20,7 @@ from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition, n_step_transitions
 from save_rl.networks import cut, graph, is_graph
+from save_rl.training.devices import device_threads
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.learner import Learner, Learning
 
@@ -29,7 +32,7 @@ class UpdatePrograms:
 
     actions: with masks, their number; else 0. sorts: for graphs on a CPU, where a graph costs as
     much as the largest in its batch. Every batch is then sorted by size and split into this many
-    parts, which the network evaluates one by one; their gradients add up to that of the batch.
+    parts, which threads evaluate side by side; their gradients add up to that of the batch.
     ahead: programs that were compiled before.
     """
 
@@ -39,7 +42,9 @@ class UpdatePrograms:
     ):  # fmt: skip
         self.learning, self.sorts, self.gpu = learning, sorts, bool(options)
         self._ahead = ahead
-        self.thread = ThreadPoolExecutor(1, "updates") if options else None
+        self.thread = device_threads(1, "updates") if options or sorts else None
+        cores = min(sorts, os.cpu_count() or 1)
+        self.parts = device_threads(cores, "parts") if sorts else None
         updates = learning.settings.updates_per_step
         pieces = min(updates, _PIECES) if options else 1
         while updates % pieces:
@@ -74,8 +79,9 @@ class UpdatePrograms:
 
     def close(self) -> None:
         """End the thread."""
-        if self.thread is not None:
-            self.thread.shutdown()
+        for threads in (self.thread, self.parts):
+            if threads is not None:
+                threads.shutdown()
 
     def update(self, *given: Any) -> Any:
         """Make the updates of a piece; the last two arguments are sizes of graphs."""
@@ -212,29 +218,27 @@ class Updates:
 
     def _sorted(self, chains: np.ndarray) -> None:
         """Make one update `[seeds, batch]`, part by part."""
-        programs, replay, found = self._programs, self._replay, []
+        programs, replay = self._programs, self._replay
         slots = chains[..., 0]
         returns, finished = host_replay.outcomes(replay, slots)
         weights = np.asarray(programs.learning.weights(finished))
         rows = np.arange(len(slots))[:, None]
         order = np.argsort(replay.size[rows, slots, 0], axis=1, kind="stable")
         looks_ahead = programs.learning.settings.double_q
-        for which in np.split(order, programs.sorts, 1):
+
+        def gradient(which: np.ndarray) -> Any:
             part = chains[rows, which]
             now, after = self._sizes(part)
             targets = programs.targets(self._target, replay.data, part, returns[rows, which], after)
-            found.append(
-                programs.gradient(
-                    self._leaves,
-                    replay.data,
-                    part,
-                    targets,
-                    weights[rows, which],
-                    self._episodes,
-                    now,
-                    after if looks_ahead else now,  # else a pair of sizes means another program
-                )
-            )
+            # Else a pair of sizes means another program.
+            sizes = now, after if looks_ahead else now
+            return programs.gradient(
+                self._leaves, replay.data, part, targets, weights[rows, which], self._episodes,
+                *sizes,
+            )  # fmt: skip
+
+        assert programs.parts is not None
+        found = list(programs.parts.map(gradient, np.split(order, programs.sorts, 1)))
         self._leaves, terms = programs.step(self._leaves, found, self._active)
         self._losses.append(terms)
 
