@@ -4,6 +4,7 @@ Compiling for a GPU takes many seconds per program, and a run with graphs needs 
 of batch (`networks.graph.buckets`). All of them are known before training.
 """
 
+import os
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from typing import Any
@@ -12,7 +13,7 @@ import jax
 
 from save_rl.training.devices import device_threads
 
-_THREADS = 4
+_THREADS = os.cpu_count() or 1
 
 
 class Ahead:

@@ -1,10 +1,10 @@
 """The network of all seeds as an evaluator of searches: batches in, the best actions out.
 
 Parameters have a leading seed axis, and so have batches: a group's lanes of every seed that have a
-new state, filled up to one of a few sizes. On a GPU these are quarters of the group, all compiled
-ahead, and only what a search can use leaves the device: the slots of each state (`search.host`), in
-one array. On a CPU the slots are chosen on the host, where the rows are anyway (XLA sorts slowly
-there).
+new state, filled up to one of a few sizes. On a GPU these are the group and half of it, both
+compiled ahead, and only what a search can use leaves the device: the slots of each state
+(`search.host`), in one array. On a CPU the slots are chosen on the host, where the rows are anyway
+(XLA sorts slowly there).
 """
 
 from typing import Any, NamedTuple
@@ -73,7 +73,7 @@ class Network:
     def batch_size(self, count: int, each: int) -> int:
         """Return the lanes per seed to evaluate if `count` of `each` are new."""
         if self.gpu:
-            return next(size for size in quarters(max(self.batch, each)) if size >= count)
+            return next(size for size in batch_sizes(max(self.batch, each)) if size >= count)
         return max(each, SMALLEST_BATCH) if count == each else batch_size(count)
 
     def compile_ahead(self, leaves: list[Any], batch: int, size: int) -> None:
@@ -244,7 +244,9 @@ def batch_size(count: int) -> int:
     return max(SMALLEST_BATCH, 1 << (count - 1).bit_length())
 
 
-def quarters(batch: int) -> list[int]:
-    """Return the sizes of batches on a GPU: quarters of the largest, rounded up."""
-    parts = {-(-batch * part // 4) for part in range(1, 5)}
-    return sorted(size for size in parts if size == batch or size >= SMALLEST_BATCH)
+def batch_sizes(batch: int) -> list[int]:
+    """Return the sizes of batches on a GPU: half of the largest and the largest.
+
+    Every size is a program that takes seconds to compile.
+    """
+    return sorted({max(-(-batch // 2), min(SMALLEST_BATCH, batch)), batch})

@@ -40,7 +40,7 @@ from save_rl.training.host.actor import (
 )
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.host.collector import Collector, Experience
-from save_rl.training.host.evaluator import Network, quarters
+from save_rl.training.host.evaluator import Network, batch_sizes
 from save_rl.training.host.learner import HostLearner, make_learning
 from save_rl.training.host.spot_check import SpotChecks
 from save_rl.training.host.updates import Updates
@@ -116,7 +116,7 @@ class HostTrainer:
             for size in padded_sizes(seen, gpu=True):  # smaller graphs come first
                 self.network.compile_ahead(leaves, batch, size)
                 self.learner.programs.compile_ahead(learner, replay, size)
-                for part in quarters(batch)[:-1]:
+                for part in batch_sizes(batch)[:-1]:
                     self.network.compile_ahead(leaves, part, size)
         try:
             self.actor = Actor(
