@@ -72,7 +72,7 @@ class DeviceTrainer:
         self, settings: TrainSettings, envs: list[Simulator], options: dict[str, str] | None = None
     ):
         """options: for the compiler, see `devices.compiler_options`."""
-        self.settings = settings
+        self.settings, self.compiler_options = settings, options
         self.agent: Agent = get_agent(settings.agent)
         self.env_arrays, self._env_static = stack_envs(envs)
         make = maker_of(settings, shown_observation(envs[0], on_host=False), envs[0])
