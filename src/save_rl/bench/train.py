@@ -138,7 +138,7 @@ class _Run:
     """A run that is measured: its program, its state and the number of lock-steps made."""
 
     def __init__(self, settings: TrainSettings, device: Any):
-        envs = make_all(settings.env, settings.seeds)
+        envs = make_all(settings.env, settings.seeds, **settings.all_env_options)
         self.program = DeviceTrainer(settings, envs, compiler_options(device))
         self.state, self.step = self.program.begin(), 0
         self._running = np.ones(len(settings.seeds), np.bool_)
