@@ -277,6 +277,12 @@ NUMBERS |= {
         "--terminal: [1] is not possible; it must be a percentage from 0 to 100."
     ),
     "bench train --lanes 0": "--lanes: 0 is not possible; it must be at least 1.",
+    "bench train --agents save uct": (
+        "--agents: 'uct' is not possible; it must be an agent that learns."
+    ),
+    "bench train --agents r2d2": (
+        "--agents: 'r2d2' is not possible; it must be an agent that does not learn from frames."
+    ),
     "bench train --workers -2": "--workers: -2 is not possible; it must be -1 or more.",
     "bench atari --workers 0": "--workers: 0 is not possible; it must be at least 1.",
 }

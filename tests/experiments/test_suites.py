@@ -1,11 +1,13 @@
 """`reproduce minatar` and `jax-suite`: their runs, rows, scores, claims and pictures."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from save_rl.envs import make
 from save_rl.errors import InputError
 from save_rl.experiments import suites
 from save_rl.experiments.experiment import reproduce as reproduce_experiment
@@ -34,6 +36,15 @@ def test_the_issue_s_size():
     assert (len(axes.envs), len(axes.agents), axes.seeds, axes.steps) == (5, 5, 5, 2_000_000)
     assert axes.budgets == (0, 5, 10, 20, 50)
     assert len(suites.JAX_SUITE.scales["paper"].envs) >= 10
+
+
+def test_puzzles_end_before_jumanji_s_own_limits():
+    """A sliding puzzle starts 200 moves from its solution, so that 200 moves are enough."""
+    name = "jumanji/SlidingTilePuzzle-v0"
+    chosen = suites.settings(suites.JAX_SUITE.scales["paper"], name, "save")
+    env: Any = make(name, **chosen.all_env_options)
+    assert env.time_limit == env._env.generator.num_random_moves == 200
+    assert suites.settings(suites.SuiteAxes(ENVS, 1), ENVS[0], "save").env_options == {}
 
 
 @pytest.fixture(scope="module")

@@ -458,3 +458,21 @@ def test_every_way_to_learn_is_in_the_table():
     rows = [agent for agent in AGENTS.values() if agent.learns and not agent.recurrent]
     learning = {way(agent) for agent in rows}
     assert {way(AGENTS[name]) for name in BETAS} == learning
+
+
+@pytest.mark.parametrize(
+    ("agent", "kind"), [("puct", MaskedMaze), pytest.param("save", Maze, marks=pytest.mark.slow)]
+)
+def test_one_program_tests_all_budgets_up_to_its_largest(agent, kind):
+    envs = [maze(0, kind=kind)]
+    own = program(agent, envs)
+    shared = DeviceTrainer(own.settings, envs, budgets=(0, 2, 5, 1000))
+    params = own.params(own.begin())
+    found = {}
+    for budget in (0, 2):
+        found[budget] = shared.play(params, 32, budget, number=3)
+        assert_same(found[budget], own.play(params, 32, budget, number=3), rtol=1e-6)
+    found[5] = shared.play(params, 32, 5, number=3)
+    assert not is_same(found[0], found[2])
+    assert not is_same(found[2], found[5])
+    assert shared._tests._cache_size() == 1

@@ -1,9 +1,12 @@
-"""Training time on Tightrope by part: search, environment, learning, the rest.
+"""Training time on a JAX environment by part: search, environment, learning, the rest.
 
-Each part is timed as a separate compiled program over the same states and compared with the whole
-lock-step; parts and whole alternate.
+The whole is the compiled program of a run. Each part is a program of its own over the same states;
+parts and whole take turns.
 """
 
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -12,91 +15,211 @@ import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.bench import median_seconds
-from save_rl.envs.tightrope import tightrope
-from save_rl.training.device.acting import run_search
-from save_rl.training.device.trainer import DeviceTrainer
+from save_rl.envs import ENVIRONMENTS, make_all
+from save_rl.envs.chance import lucky_step
+from save_rl.experiments import suites
+from save_rl.experiments.runs import check_agents
+from save_rl.training.device.acting import evaluator, run_search, step_luck
+from save_rl.training.device.trainer import DeviceTrainer, SeedState
 from save_rl.training.devices import compiler_options
 from save_rl.training.settings import TrainSettings
 
+AGENTS = ("save", "q-learning")
 _WARM_UP = 12  # chunks, until episodes are as long as those of a trained agent
+_KEPT = 1e-9  # weight with which a part's results enter its output, so that none is optimised away
 
 
-def _case(agent_name: str, seeds: int, device: Any, repeats: int) -> dict[str, Any]:
-    settings = TrainSettings(agent=agent_name, seeds=tuple(range(seeds)))
-    agent = get_agent(agent_name)
-    options = compiler_options(device)
-    program = DeviceTrainer(settings, [tightrope(seed) for seed in settings.seeds], options)
-    arrays, everybody = program.env_arrays, np.ones(seeds, np.bool_)
-    state = program.initial(arrays, np.array(settings.seeds))
-    for chunk in range(_WARM_UP):
-        state = program.chunk(arrays, state, chunk * settings.chunk, everybody)
-    steps = jnp.arange(settings.chunk) + _WARM_UP * settings.chunk
+def settings_of(env: str, agent: str, seeds: int, lanes: int) -> TrainSettings:
+    """Return the settings to measure: the paper's on Tightrope, elsewhere those of `minatar`."""
+    check_agents((agent,))
+    if env in ENVIRONMENTS:
+        chosen = TrainSettings(env=env, agent=agent, seeds=tuple(range(seeds)), lanes=lanes)
+    else:
+        axes = suites.SuiteAxes((env,), steps=1, seeds=seeds, lanes=lanes)
+        chosen = suites.settings(axes, env, agent)
+    chosen.check()
+    return chosen
 
-    def looped(part):
-        """Compile `part(env, state, step, key)`, once per lock-step of a chunk, over all seeds."""
 
-        def one_seed(env_arrays, seed_state):
-            env = program.env(env_arrays)
+def _parts(program: DeviceTrainer, simulations: int) -> dict[str, tuple[Callable, Callable]]:
+    """Return the parts of a lock-step of one seed, by name.
 
-            def body(carry, step):
-                key = jax.random.fold_in(carry[0], step)
-                return (key, part(env, carry[1], step, key)), None
+    Each is a function that returns what it carries from lock-step to lock-step, from a `SeedState`,
+    and the part itself, `part(env, state, carried, step, key)`, which returns it anew.
+    """
+    s, agent = program.settings, program.agent
 
-            return jax.lax.scan(body, (seed_state.key, seed_state), steps)[0]
-
-        compiled = jax.jit(jax.vmap(one_seed), compiler_options=options)
-        return lambda: jax.block_until_ready(compiled(arrays, state))
-
-    def whole(env, s, step, key):
-        return program.lock_step(env, s, step)
-
-    def search(env, s, step, key):
+    def search(env, state: SeedState, carried, step, key):
         result = run_search(
-            agent, program.network(s.learner.params), env, s.env_states, rule=agent.search,
-            budget=settings.budget, c=settings.search_c, discount=settings.discount, key=key,
-            noise=agent.root_noise,
+            agent, program.network(state.learner.params), env, state.env_states, rule=agent.search,
+            budget=s.budget, c=s.search_c, discount=s.discount, key=key, noise=agent.root_noise,
         )  # fmt: skip
-        # The output must depend on the result, or the compiler would remove the search.
-        return s._replace(episode_return=s.episode_return + result.q_values[:, 0] * 1e-9)
+        return carried + result.q_values[:, 0] * _KEPT
 
-    def environment(env, s, step, key):
-        action = jax.random.randint(key, (settings.lanes,), 0, env.num_actions)
-        after, reward, terminated, _ = jax.vmap(env.step)(s.env_states, action)
-        fresh = jax.vmap(env.reset)(jax.random.split(key, settings.lanes))
-        states = jax.tree.map(lambda f, a: jnp.where(terminated, f, a), fresh, after)
-        seen = jax.vmap(env.observe)(states).sum() * 1e-9
-        return s._replace(env_states=states, episode_return=s.episode_return + reward + seen)
+    def network(env, state: SeedState, carried, step, key):
+        """Evaluate as often as a search does: the root and every simulation."""
+        evaluate = evaluator(agent, program.network(state.learner.params), env, s.discount)
 
-    def learning(env, s, step, key):
-        return program.learn(s, key, step)
+        def once(_, total):
+            # Depends on the evaluation before, as in a search.
+            states = jax.tree.map(lambda x: x + (total[0] > 1e6).astype(x.dtype), state.env_states)
+            prior, value = evaluate(states, key)
+            return total + (value + prior[:, 0]) * _KEPT
 
-    parts = {"whole": whole, "search": search, "environment": environment, "learning": learning}
-    seconds = median_seconds({name: looped(part) for name, part in parts.items()}, repeats)
-    per_step = {name: value / settings.chunk for name, value in seconds.items()}
-    total = per_step.pop("whole")
+        return jax.lax.fori_loop(0, simulations + 1, once, carried)
+
+    def simulator(env, state: SeedState, carried, step, key):
+        """Step as often as a search does."""
+
+        def once(i, carried):
+            states, total = carried
+            states, reward, terminated, _ = _random_steps(env, states, jax.random.fold_in(key, i))
+            return states, total + (reward + terminated) * _KEPT
+
+        return jax.lax.fori_loop(0, simulations, once, carried)
+
+    def environment(env, state: SeedState, carried, step, key):
+        """Take a real step, begin episodes anew and observe before and after."""
+        states, total = carried
+        after, reward, terminated, truncated = _random_steps(env, states, key)
+        over = terminated | truncated
+        fresh = jax.vmap(env.reset)(jax.random.split(key, s.lanes))
+
+        def restart(new, old):
+            return jnp.where(over.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(old.dtype)
+
+        seen = jax.tree.leaves([jax.vmap(env.observe)(x) for x in (states, after)])
+        total = total + reward + sum(x.astype(jnp.float32).sum() for x in seen) * _KEPT
+        return jax.tree.map(restart, fresh, after), total
+
+    def learning(env, state: SeedState, carried, step, key):
+        return program.learn(state._replace(learner=carried), key, step).learner
+
+    def zeros(state: SeedState):
+        return jnp.zeros(s.lanes)
+
+    def states_and_zeros(state: SeedState):
+        return state.env_states, jnp.zeros(s.lanes)
+
+    parts: dict[str, tuple[Callable, Callable]] = {
+        "search": (zeros, search),
+        "environment": (states_and_zeros, environment),
+        "learning": (lambda state: state.learner, learning),
+    }
+    if simulations:
+        parts |= {"network": (zeros, network), "simulator": (states_and_zeros, simulator)}
+    return parts
+
+
+def _random_steps(env: Any, states: Any, key: Any) -> tuple[Any, Any, Any, Any]:
+    lanes = jax.tree.leaves(states)[0].shape[0]
+    action = jax.random.randint(key, (lanes,), 0, env.num_actions)
+    return jax.vmap(lucky_step(env))(states, action, step_luck(key, lanes))
+
+
+def _looped(program: DeviceTrainer, start: Callable, part: Callable) -> Any:
+    """Return a program that makes a part of every lock-step of a chunk, for all seeds."""
+
+    def one_seed(env_arrays, state, first):
+        env = program.env(env_arrays)
+
+        def body(carried, step):
+            return part(env, state, carried, step, jax.random.fold_in(state.key, step)), None
+
+        steps = first + jnp.arange(program.settings.chunk)
+        return jax.lax.scan(body, start(state), steps)[0]
+
+    return jax.jit(
+        jax.vmap(one_seed, in_axes=(0, 0, None)), compiler_options=program.compiler_options
+    )
+
+
+class _Run:
+    """A run that is measured: its program, its state and the number of lock-steps made."""
+
+    def __init__(self, settings: TrainSettings, device: Any):
+        envs = make_all(settings.env, settings.seeds, **settings.all_env_options)
+        self.program = DeviceTrainer(settings, envs, compiler_options(device))
+        self.state, self.step = self.program.begin(), 0
+        self._running = np.ones(len(settings.seeds), np.bool_)
+        began = time.perf_counter()
+        lowered = self.program.chunk.lower(  # pyright: ignore[reportFunctionMemberAccess]
+            self.program.env_arrays, self.state, self.step, self._running
+        )
+        self._chunk = lowered.compile()
+        self.compile_seconds = time.perf_counter() - began
+
+    def advance(self) -> None:
+        """Make the lock-steps of a chunk."""
+        self.state = self._chunk(self.program.env_arrays, self.state, self.step, self._running)
+        self.step += self.program.settings.chunk
+        jax.block_until_ready(self.state)
+
+    def part(self, start: Callable, part: Callable) -> Callable[[], Any]:
+        """Compile a part of the lock-steps of a chunk."""
+        looped = _looped(self.program, start, part)
+        compiled = looped.lower(self.program.env_arrays, self.state, self.step).compile()
+        return lambda: jax.block_until_ready(
+            compiled(self.program.env_arrays, self.state, self.step)
+        )
+
+
+def _case(settings: TrainSettings, device: Any, repeats: int, parts: bool) -> dict[str, Any]:
+    run, agent = _Run(settings, device), get_agent(settings.agent)
+    for _ in range(_WARM_UP):
+        run.advance()
+    simulations = settings.budget if agent.search is not None else 0
+    measured: dict[str, Callable[[], Any]] = {"whole": run.advance}
+    if parts:
+        made = _parts(run.program, simulations)
+        with ThreadPoolExecutor() as threads:
+            compiled = {
+                name: threads.submit(_on, device, run.part, *part) for name, part in made.items()
+            }
+        measured |= {name: done.result() for name, done in compiled.items()}
+    per_step = {
+        name: value / settings.chunk for name, value in median_seconds(measured, repeats).items()
+    }
+    total, seeds = per_step.pop("whole"), len(settings.seeds)
     shares = {name: value / total for name, value in per_step.items()}
-    shares["rest"] = 1 - sum(shares.values())
+    inside = {name: shares.pop(name) for name in ("network", "simulator") if name in shares}
+    if shares:
+        shares["rest"] = 1 - sum(shares.values())
+    if inside:
+        inside["tree"] = shares["search"] - sum(inside.values())
     env_steps = seeds * settings.lanes / total
-    simulations = env_steps * (settings.budget if agent.search is not None else 0)
     return {
-        "agent": agent_name,
+        "agent": settings.agent,
         "seeds": seeds,
         "lanes": settings.lanes,
+        "batch": settings.batch,
         "env_steps_per_second": round(env_steps),
-        "simulations_per_second": round(simulations),
+        "simulations_per_second": round(env_steps * simulations),
         "updates_per_second": round(seeds * settings.updates_per_step / total),
         "milliseconds_per_lock_step": round(total * 1e3, 3),
+        "compile_seconds": round(run.compile_seconds, 1),
         "share": {name: round(value, 3) for name, value in shares.items()},
+        "share_of_search": {name: round(value, 3) for name, value in inside.items()},
     }
 
 
-def bench_train(device: Any, seeds: tuple[int, ...], repeats: int = 7) -> dict[str, Any]:
-    """Measure SAVE, Q-learning and PUCT with each number of seeds side by side."""
+def _on(device: Any, function: Callable, *arguments: Any) -> Any:
+    """Call a function with a default device, which threads do not inherit."""
+    with jax.default_device(device):
+        return function(*arguments)
+
+
+def bench_train(
+    env: str, device: Any, seeds: Sequence[int], lanes: int = 64, agents: Sequence[str] = AGENTS,
+    parts: bool = True, repeats: int = 7,
+) -> dict[str, Any]:  # fmt: skip
+    """Measure agents with each number of seeds side by side, on a JAX environment.
+
+    parts: measure where the time goes, too.
+    """
+    runs = [settings_of(env, agent, count, lanes) for count in seeds for agent in agents]
     return {
         "device": device.device_kind,
-        "cases": [
-            _case(agent, count, device, repeats)
-            for count in seeds
-            for agent in ("save", "q-learning", "puct")
-        ],
+        "env": env,
+        "cases": [_case(settings, device, repeats, parts) for settings in runs],
     }

@@ -31,30 +31,34 @@ class BenchSearch:
 
 @dataclass(frozen=True)
 class BenchTrain:
-    """Training throughput and its breakdown: on Tightrope, a Construction task or Atari."""
+    """Training throughput and its breakdown: on a JAX environment, a Python simulator or Atari."""
 
     json: bool = False
     """Print JSON instead of a table."""
     device: str = "auto"
     """auto, cpu or gpu."""
     env: str | None = None
-    """tightrope, atari/GAME or any Python simulator, such as covering, gym/ID or
-    package.module:factory; the default is tightrope, with --cluster covering."""
+    """A JAX environment such as gymnax/ID, a Python simulator such as covering or gym/ID,
+    package.module:factory or atari/GAME; the default is tightrope, with --cluster covering."""
+    agents: tuple[str, ...] = ("save", "q-learning")
+    """Agents to train, a case each; on Atari and with --cluster they are fixed."""
     cluster: bool = False
     """Measure one and two actors on a Ray cluster that is started on this machine."""
     seeds: tuple[int, ...] = (1,)
     """Numbers of seeds to train together, a case each; 1 on Atari and with --cluster."""
     lanes: int = 64
-    """Episodes played in parallel, except on Tightrope; with --cluster, per actor."""
+    """Episodes played in parallel; with --cluster, per actor."""
     workers: int = -1
     """Processes for simulators: -1 for one per core, 0 for none."""
     seconds: float = 20.0
-    """Training time per agent, without compilation; not on Tightrope."""
+    """Training time per agent, without compilation; a JAX environment makes a number of chunks."""
+    parts: bool = True
+    """On a JAX environment: measure where the time goes, which compiles five more programs."""
     small: bool = False
     """On Atari: the small network and short sequences, for CPUs."""
 
     def run(self) -> None:
-        from save_rl.envs import ATARI, ENVIRONMENTS
+        from save_rl.envs import ATARI, ENVIRONMENTS, make, runs_on_host
         from save_rl.errors import require, unknown_name
         from save_rl.training.devices import select_device
 
@@ -76,20 +80,20 @@ class BenchTrain:
                 from save_rl.bench.cluster import bench_cluster
 
                 report = bench_cluster(env, chosen, self.lanes, self.seconds)
-            elif env == "tightrope":
-                from save_rl.bench.train import bench_train
-
-                report = bench_train(chosen, self.seeds)
             elif atari:
                 from save_rl.bench.r2d2 import bench_r2d2
 
                 report = bench_r2d2(env, chosen, self.lanes, self.workers, self.seconds, self.small)
-            else:
+            elif runs_on_host(make(env), env):
                 from save_rl.bench.construction import bench_host_train
 
                 report = bench_host_train(
-                    env, chosen, self.lanes, self.workers, self.seconds, self.seeds
+                    env, chosen, self.lanes, self.workers, self.seconds, self.seeds, self.agents
                 )
+            else:
+                from save_rl.bench.train import bench_train
+
+                report = bench_train(env, chosen, self.seeds, self.lanes, self.agents, self.parts)
         print_bench(report, self.json)
 
 

@@ -24,6 +24,7 @@ from save_rl.experiments.runs import (
     check_agents,
     check_choices,
     run_options,
+    run_settings,
     thin,
     training_budget,
     training_runs,
@@ -92,19 +93,10 @@ class ConstructionAxes:
 
 def settings(axes: ConstructionAxes, task: str, agent: str) -> Any:
     """Return the training settings of one run."""
-    from save_rl.training.settings import TrainSettings
-
-    return TrainSettings(
-        env=task,
-        env_options={"masked": axes.masked},
-        agent=agent,
-        episodes=axes.episodes,
-        budget=axes.budget,
-        seeds=tuple(range(axes.seeds)),
-        lanes=axes.lanes,
-        epsilon_episodes=axes.epsilon_episodes,
-        beta_episodes=axes.beta_episodes,
-    )
+    return run_settings(
+        axes, task, agent, env_options={"masked": axes.masked}, episodes=axes.episodes,
+        epsilon_episodes=axes.epsilon_episodes, beta_episodes=axes.beta_episodes,
+    )  # fmt: skip
 
 
 def run_rows(

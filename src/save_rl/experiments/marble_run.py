@@ -15,6 +15,7 @@ from save_rl.experiments.runs import (
     check_agents,
     check_choices,
     run_options,
+    run_settings,
     thin,
     training_budget,
     training_runs,
@@ -72,19 +73,10 @@ SCALES = {
 
 def settings(axes: MarbleRunAxes, cost: float, agent: str) -> Any:
     """Return the training settings of one run; the curriculum of marble-run is adaptive."""
-    from save_rl.training.settings import TrainSettings
-
-    return TrainSettings(
-        env=NAME,
-        env_options={"sticky_penalty": cost},
-        agent=agent,
-        episodes=axes.episodes,
-        budget=axes.budget,
-        seeds=tuple(range(axes.seeds)),
-        lanes=axes.lanes,
-        epsilon_episodes=axes.epsilon_episodes,
-        beta_episodes=axes.beta_episodes,
-    )
+    return run_settings(
+        axes, NAME, agent, env_options={"sticky_penalty": cost}, episodes=axes.episodes,
+        epsilon_episodes=axes.epsilon_episodes, beta_episodes=axes.beta_episodes,
+    )  # fmt: skip
 
 
 def run_rows(conditions: Row, budget: int, metrics: Metrics, tests: dict[int, Tests]) -> list[Row]:

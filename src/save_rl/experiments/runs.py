@@ -72,6 +72,16 @@ def training_runs(
     return work
 
 
+def run_settings(axes: Any, env: str, agent: str, **more: Any) -> Any:
+    """Return the training settings of one run: those of the axes of every experiment, and more."""
+    from save_rl.training.settings import TrainSettings
+
+    seeds = tuple(range(axes.seeds))
+    return TrainSettings(
+        env=env, agent=agent, budget=axes.budget, seeds=seeds, lanes=axes.lanes, **more
+    )
+
+
 def training_budget(agent: str, budget: int) -> int:
     """Return the simulations per decision in training: 0 if the agent trains without search."""
     return budget if get_agent(agent).search is not None else 0
@@ -93,7 +103,7 @@ def build(folder: Path, sim: Any, budget: int, device: str) -> list[Any]:
     from save_rl.evaluation import trained_player
     from save_rl.players import play
 
-    player = trained_player(folder, sim, max(budget, 1), device=device)
+    player = trained_player(folder, sim, budget, device=device)
     return [play(sim, player, seed) for seed in range(SCENES)]
 
 

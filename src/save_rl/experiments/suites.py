@@ -18,6 +18,7 @@ from save_rl.experiments.runs import (
     check_agents,
     check_choices,
     run_options,
+    run_settings,
     thin,
     training_budget,
     training_runs,
@@ -36,6 +37,11 @@ OTHERS = (
     "jumanji/Maze-v0", "pgx/2048",
 )  # fmt: skip
 AGENTS = (SAVE, "save-no-amortization", "q-learning", "puct", "gumbel")
+# Steps after which an episode is cut off, where Jumanji allows many more.
+ENV_OPTIONS = {
+    "jumanji/SlidingTilePuzzle-v0": {"time_limit": 200},  # a start is 200 moves from the solution
+    "jumanji/Snake-v1": {"time_limit": 1000},  # a snake that runs in circles never ends
+}
 ANY_NUMBER = 2**31 - 1  # episodes: no limit, the number of steps ends a run
 RANDOM_EPISODES = 100
 
@@ -73,22 +79,12 @@ class SuiteAxes:
 
 def settings(axes: SuiteAxes, env: str, agent: str) -> Any:
     """Return the training settings of one run."""
-    from save_rl.training.settings import TrainSettings
-
-    return TrainSettings(
-        env=env,
-        agent=agent,
-        episodes=ANY_NUMBER,
-        steps=axes.steps,
-        budget=axes.budget,
-        seeds=tuple(range(axes.seeds)),
-        lanes=axes.lanes,
-        batch=axes.batch,
-        replay=axes.replay,
-        min_replay=min(axes.replay, max(1000, axes.batch)),
-        learning_rate=axes.learning_rate,
+    return run_settings(
+        axes, env, agent, env_options=ENV_OPTIONS.get(env, {}), episodes=ANY_NUMBER,
+        steps=axes.steps, batch=axes.batch, replay=axes.replay,
+        min_replay=min(axes.replay, max(1000, axes.batch)), learning_rate=axes.learning_rate,
         epsilon_steps=axes.epsilon_steps,
-    )
+    )  # fmt: skip
 
 
 def make_cells(axes: SuiteAxes, out: Path) -> list[Cell]:
@@ -137,7 +133,7 @@ def random_rows(name: str, env: str) -> list[Row]:
     from save_rl.envs import make_simulator
     from save_rl.players import make_player, play
 
-    sim = make_simulator(env)
+    sim = make_simulator(env, **ENV_OPTIONS.get(env, {}))
     player = make_player("random", sim, 0)
     returns = [play(sim, player, seed).total for seed in range(RANDOM_EPISODES)]
     shared: Row = {"experiment": name, "agent": "random", "seed": 0, "game": env}

@@ -58,17 +58,21 @@ def empty(example: Transition, capacity: int, n_step: int = 1) -> Replay:
 
 
 def add(
-    replay: Replay, step: Any, transitions: Transition, over: Array, gamma: float, track: bool
-) -> Replay:
+    replay: Replay, step: Any, transitions: Transition, over: Array, gamma: float, track: bool,
+    running: Any = True,
+) -> Replay:  # fmt: skip
     """Write the transitions of lock-step `step` (0-based, the same number for all seeds).
 
-    over: `[lanes]`, the episode ends with this transition. track: update returns.
+    over: `[lanes]`, the episode ends with this transition. track: update returns. running: if
+    false, nothing changes; only the row is looked at, not the whole ring.
     """
     rows = replay.returns.shape[0]
     row = step % rows
 
     def write(ring: Array, new: Array) -> Array:
-        return jax.lax.dynamic_update_index_in_dim(ring, new, row, 0)
+        old = jax.lax.dynamic_index_in_dim(ring, row, keepdims=False)
+        chosen = jnp.where(running, new.astype(ring.dtype), old)
+        return jax.lax.dynamic_update_index_in_dim(ring, chosen, row, 0)
 
     data = jax.tree.map(write, replay.data, transitions)
     last = None if replay.last is None else write(replay.last, over)
@@ -79,8 +83,11 @@ def add(
     returns = write(replay.returns, jnp.zeros(lanes))
     weight = write(replay.weight, jnp.ones(lanes))
     unfinished = write(replay.unfinished, jnp.ones(lanes, jnp.bool_))
-    returns = returns + jnp.where(unfinished, weight * transitions.reward, 0.0)
-    return replay._replace(returns=returns, weight=weight * gamma, unfinished=unfinished & ~over)
+    returns = returns + jnp.where(running & unfinished, weight * transitions.reward, 0.0)
+    weight = jnp.where(running, weight * gamma, weight)
+    return replay._replace(
+        returns=returns, weight=weight, unfinished=unfinished & ~(running & over)
+    )
 
 
 def sample(

@@ -88,7 +88,7 @@ def print_claims(claims: Iterable[Claim], console: "Console") -> None:
     from rich.text import Text
 
     styles = {"holds": "green", "does not hold": "red", "too small to tell": "yellow"}
-    console.print("Claims of the paper", style="bold")
+    console.print("Claims", style="bold")
     for claim in claims:
         word = verdict(claim)
         facts = [claim.where, f"{claim.seeds} seed{'s' * (claim.seeds != 1)}"]

@@ -12,6 +12,7 @@ the most outcomes that the budget allows. The statistics of an action are the su
 outcomes. Without chance, `W` is 1 and this changes nothing.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -126,12 +127,16 @@ def search(
     key: Array,
     noise: float = 0.0,
     return_tree: bool = False,
+    simulations: Any = None,
 ) -> SearchResult:
     """Search from the states of `B` lanes of a JAX environment.
 
     Args:
         states: environment states with a leading axis `B`.
         evaluate: returns prior and value of new nodes, see `Evaluator`.
+        budget: simulations, or the most of them.
+        simulations: how many to make; may be traced, so that one program serves all budgets up to
+            `budget`. Not with Gumbel AlphaZero, whose plan depends on the number.
         seeds: `[B]` uint32, for tie-breaking and, with chance, for the luck of the steps.
         key: JAX key, for root noise and for `evaluate`.
         noise: weight of the Dirichlet noise in the root priors (PUCT in training: 0.25); the scale
@@ -186,6 +191,7 @@ def search(
         embedding=Node(states, jnp.zeros(value.shape, jnp.bool_), seeds if stochastic else None),
     )
     if rule == Rule.GUMBEL:
+        assert simulations is None
         return _gumbel(root, recurrent_fn, budget, noise, key, return_tree)
     tree = mctx.search(
         params=(),
@@ -195,11 +201,18 @@ def search(
         root_action_selection_fn=action_selection,
         interior_action_selection_fn=action_selection,
         num_simulations=budget,
+        loop_fn=partial(_loop, simulations),
         extra_data=Extra(seeds, jnp.zeros((len(seeds), width))) if stochastic else seeds,
     )
     _, q_values, visits = jax.vmap(_node_values, (0, None, None))(tree, 0, rule)
     q_values = jnp.where(prior > -jnp.inf, q_values, -jnp.inf)
     return SearchResult(q_values, visits, visits > 0, tree if return_tree else None)
+
+
+def _loop(simulations: Any, first: int, end: int, body: Any, start: Any) -> Any:
+    """Loop to `simulations`, or to `end` if it is None. Nodes are numbered by simulation, so room
+    for more of them changes nothing."""
+    return jax.lax.fori_loop(first, end if simulations is None else simulations, body, start)
 
 
 def _gumbel(

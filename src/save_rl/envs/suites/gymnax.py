@@ -65,7 +65,8 @@ class Gymnax:
                          "from")  # fmt: skip
         self.num_actions = int(space.n)
         self.time_limit = self.max_steps = int(self._params.max_steps_in_episode)
-        if id.endswith("-MinAtar"):
+        self._is_minatar = id.endswith("-MinAtar")  # a number of MinAtar's is 0 or 1
+        if self._is_minatar:
             self.action_names = [MINATAR_ACTIONS[int(i)] for i in self._env.action_set]
         self._keeps = id in _KEEP_OBSERVATION
         self._seen = jax.jit(self.observe)  # for pictures
@@ -91,7 +92,8 @@ class Gymnax:
     def observe(self, state: State) -> Array:
         if self._keeps:
             return state.seen
-        return self._env.observe(jax.random.PRNGKey(0), state.inner, None, self._params)
+        seen = self._env.observe(jax.random.PRNGKey(0), state.inner, None, self._params)
+        return seen.astype(bool) if self._is_minatar else seen
 
     def render(self, state: State) -> np.ndarray:
         """Draw a state, `[height, width, 3]`."""

@@ -49,10 +49,12 @@ def prior_and_value(
 def run_search(
     agent: Agent, network: Any, env: Simulator, states: Any, *,
     rule: Rule | None, budget: int, c: float, discount: float, key: Array, noise: float = 0.0,
+    simulations: Any = None,
 ) -> SearchResult:  # fmt: skip
     """Search from the states `[B]`; without a rule or a budget, return the prior as the result.
 
-    With budget 0, agents whose prior is a policy act on the policy.
+    With budget 0, agents whose prior is a policy act on the policy. simulations: how many of the
+    budget to make, see `device.search`.
     """
     seed_key, key = jax.random.split(key)
     evaluate = evaluator(agent, network, env, discount)
@@ -61,10 +63,15 @@ def run_search(
         visits = jnp.zeros(prior.shape, jnp.int32)
         return SearchResult(prior, visits, visits > 0)
     lanes = jax.tree.leaves(states)[0].shape[0]
-    return device.search(
+    result = device.search(
         env, states, evaluate, rule=rule, budget=budget, c=c, discount=discount,
         seeds=jax.random.bits(seed_key, (lanes,), jnp.uint32), key=key, noise=noise,
+        simulations=simulations,
     )  # fmt: skip
+    if simulations is None:
+        return result
+    prior, _ = evaluate(states, key)  # the compiler sees that the search has computed it
+    return result._replace(q_values=jnp.where(simulations > 0, result.q_values, prior))
 
 
 def step_luck(key: Array, lanes: int) -> Array:
@@ -133,9 +140,12 @@ def target_of(agent: Agent, result: SearchResult) -> Array:
 
 def play(
     agent: Agent, network: Any, env: Simulator, key: Array, *,
-    episodes: int, budget: int, c: float, discount: float,
+    episodes: int, budget: int, c: float, discount: float, simulations: Any = None,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return the returns and lengths of `episodes` parallel test episodes; jittable."""
+    """Return the returns and lengths of `episodes` parallel test episodes; jittable.
+
+    simulations: how many of the budget to make, see `device.search`.
+    """
     limit = getattr(env, "max_steps", MAX_TEST_STEPS)
     reset_key, key = jax.random.split(key)
     states = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
@@ -150,7 +160,7 @@ def play(
         search_key, action_key = jax.random.split(jax.random.fold_in(key, t))
         result = run_search(
             agent, network, env, states, rule=agent.test_search, budget=budget, c=c,
-            discount=discount, key=search_key,
+            discount=discount, key=search_key, simulations=simulations,
         )  # fmt: skip
         actions = jax.vmap(lambda r, k: choose_action(agent, r, None, k))(
             result, jax.random.split(action_key, episodes)

@@ -5,7 +5,7 @@ replay ratio. A *chunk* of lock-steps is one compiled call. Between chunks the h
 saves and stops; everything it needs to continue is in `SeedState`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,6 +19,7 @@ from save_rl.errors import InputError, require
 from save_rl.learning import replay
 from save_rl.learning.replay import Replay, Transition
 from save_rl.search.lanes import masks
+from save_rl.search.rules import PAPER_RULES
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
 from save_rl.training.device.acting import (
     choose_action,
@@ -31,6 +32,10 @@ from save_rl.training.learner import Learner, Learning, is_array
 from save_rl.training.networks import maker_of
 from save_rl.training.settings import TrainSettings, shown_observation
 from save_rl.types import Array, Simulator
+
+# Largest budget whose tests run in one program with those of smaller ones: trees take the memory of
+# the largest, and a step up a tree moves all of it.
+_LARGEST_SHARED = 64
 
 
 class SeedState(NamedTuple):
@@ -69,10 +74,11 @@ class DeviceTrainer:
     test_batch: int | None = 256
 
     def __init__(
-        self, settings: TrainSettings, envs: list[Simulator], options: dict[str, str] | None = None
-    ):
-        """options: for the compiler, see `devices.compiler_options`."""
-        self.settings = settings
+        self, settings: TrainSettings, envs: list[Simulator], options: dict[str, str] | None = None,
+        budgets: Sequence[int] = (),
+    ):  # fmt: skip
+        """options: for the compiler, see `devices.compiler_options`. budgets: of tests to come."""
+        self.settings, self.compiler_options = settings, options
         self.agent: Agent = get_agent(settings.agent)
         self.env_arrays, self._env_static = stack_envs(envs)
         make = maker_of(settings, shown_observation(envs[0], on_host=False), envs[0])
@@ -89,6 +95,7 @@ class DeviceTrainer:
             donate_argnums=0,
         )
         self._tests = jax.jit(self._play, static_argnames=("episodes", "budget"))
+        self._shared_budget = max((k for k in budgets if k <= _LARGEST_SHARED), default=0)
 
     def env(self, arrays: Any) -> Simulator:
         return eqx.combine(arrays, self._env_static)
@@ -141,14 +148,17 @@ class DeviceTrainer:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Play test episodes; return their returns and lengths `[seeds, episodes]`.
 
-        Compiled once per number of episodes and budget. number: of this test, part of the random
-        seed. level: None; there are no levels.
+        Compiled once per number of episodes, for all budgets of tests that the trainer was told,
+        but for large ones and Gumbel AlphaZero's. number: of this test, part of the random seed.
+        level: None; there are no levels.
         """
         require(level is None, "--level", level, "left out in an environment without levels")
         seeds = self.settings.seeds
         keys = [jax.random.fold_in(jax.random.PRNGKey(seed), number) for seed in seeds]
+        shares = self.agent.test_search in PAPER_RULES and budget <= self._shared_budget
+        most, simulations = (self._shared_budget, budget) if shares else (budget, None)
         returns, steps = self._tests(
-            self.env_arrays, params, jnp.stack(keys), episodes=episodes, budget=budget
+            self.env_arrays, params, jnp.stack(keys), simulations, episodes=episodes, budget=most
         )
         return np.asarray(returns), np.asarray(steps)
 
@@ -197,15 +207,25 @@ class DeviceTrainer:
         """
         env = self.env(env_arrays)
         steps = step + jnp.arange(self.settings.chunk)
-        after = jax.lax.scan(lambda s, t: (self.lock_step(env, s, t), None), state, steps)[0]
-        return jax.tree.map(lambda old, new: jnp.where(running, new, old), state, after)
+        after = jax.lax.scan(
+            lambda s, t: (self._lock_step(env, s, t, running), None), state, steps
+        )[0]
+        # The replay looks at `running` itself: choosing here would copy all of it.
+        kept = jax.tree.map(
+            lambda old, new: jnp.where(running, new, old),
+            state._replace(replay=None),
+            after._replace(replay=None),
+        )
+        return kept._replace(replay=after.replay)
 
-    def lock_step(self, env: Simulator, state: SeedState, step: Array) -> SeedState:
+    def _lock_step(
+        self, env: Simulator, state: SeedState, step: Array, running: Array
+    ) -> SeedState:
         key, act_key, reset_key, learn_key = jax.random.split(state.key, 4)
         state, transitions, over = self._act(env, state._replace(key=key), act_key, reset_key)
         ring = replay.add(
             state.replay, step, transitions, over, self.settings.discount,
-            track=self.agent.value_loss == "return",
+            track=self.agent.value_loss == "return", running=running,
         )  # fmt: skip
         return self.learn(state._replace(replay=ring), learn_key, step)
 
@@ -250,14 +270,16 @@ class DeviceTrainer:
         return state._replace(env_states=jax.tree.map(restart, fresh, after)), transitions, over
 
     def _play(
-        self, env_arrays: Any, params: Any, keys: Array, *, episodes: int, budget: int
-    ) -> tuple[Array, Array]:
+        self, env_arrays: Any, params: Any, keys: Array, simulations: Any, *, episodes: int,
+        budget: int,
+    ) -> tuple[Array, Array]:  # fmt: skip
         s = self.settings
 
         def one(arrays: Any, params: Any, key: Array) -> tuple[Array, Array]:
             return play(
                 self.agent, self.network(params), self.env(arrays), key,
                 episodes=episodes, budget=budget, c=s.search_c, discount=s.discount,
+                simulations=simulations,
             )  # fmt: skip
 
         return jax.vmap(one)(env_arrays, params, keys)

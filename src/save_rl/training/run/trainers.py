@@ -52,7 +52,7 @@ def make_trainer(
                 f"--agent: '{plays.name}' searches over a run's network only on Python "
                 f"simulators, and '{settings.env}' is written in JAX."
             )
-        return DeviceTrainer(settings, envs, compiler_options(target))
+        return DeviceTrainer(settings, envs, compiler_options(target), budgets)
     count = usable_cores() if workers < 0 else workers
     if count == 1 and workers < 0:
         count = 0
