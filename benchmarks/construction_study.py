@@ -18,6 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from save_rl.experiments.runs import thin
+from save_rl.report.panels import curve_panels
+from save_rl.report.results import write_results
+
 COMMON = {"lanes": 64, "replay-ratio": 4}
 # Name: agent and what differs from COMMON. The first word says which agent it is.
 VARIANTS = {
@@ -108,7 +112,7 @@ def tests(folder: Path, table: str) -> dict[int, list[float]]:
     return by_budget
 
 
-def shown(values: list[float]) -> str:
+def interval(values: list[float]) -> str:
     return f"{np.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
@@ -134,8 +138,8 @@ def table(names: list[str], out: Path) -> str:
         cells = [
             name, f"{min(x['episodes'] for x in last):,.0f}",
             f"{min(x['env_steps'] for x in last):,.0f}",
-            f"{min(x['updates'] for x in last):,.0f}", f"{rate:,.0f}", shown(equal), shown(final),
-            f"{min(x.get('level', 0) for x in last):.0f}",
+            f"{min(x['updates'] for x in last):,.0f}", f"{rate:,.0f}", interval(equal),
+            interval(final), f"{min(x.get('level', 0) for x in last):.0f}",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     for title, file in (("best", "evaluation.csv"), ("last", "evaluation-last.csv")):
@@ -146,9 +150,27 @@ def table(names: list[str], out: Path) -> str:
             lines.append(f"| variant | {' | '.join(f'budget {x}' for x in budgets)} |")
             lines.append("|---" * (len(budgets) + 1) + "|")
             for name, one in found.items():
-                cells = [shown(one[x]) if x in one else "" for x in budgets]
-                lines.append(f"| {' | '.join([name, *cells])} |")
+                if one:
+                    cells = [interval(one[x]) if x in one else "" for x in budgets]
+                    lines.append(f"| {' | '.join([name, *cells])} |")
     return "\n".join(lines) + "\n"
+
+
+def rows(names: list[str], out: Path, task: str) -> list[dict[str, object]]:
+    """Return the learning curves in long form, at most 40 points of each seed."""
+    found = []
+    for name in names:
+        for seed, lines in metrics(out / name).items():
+            curve = thin([(int(x["env_steps"]), x) for x in lines if "return_mean" in x], 40)
+            found += [
+                {
+                    "experiment": "construction-study", "agent": name, "seed": seed, "task": task,
+                    "steps": steps, "episodes": int(x["episodes"]), "seconds": round(x["time_s"]),
+                    "metric": "train_reward", "value": x["return_mean"],
+                }
+                for steps, x in curve
+            ]  # fmt: skip
+    return found
 
 
 def main() -> None:
@@ -179,6 +201,15 @@ def main() -> None:
         together(words, given.out, float("inf"))
     text = table(given.only, given.out)
     (given.out / "table.md").write_text(text)
+    curves = rows(given.only, given.out, given.task)
+    if curves:
+        write_results(given.out / "results.csv", curves)
+        for learns, title in ((False, "curves-save.png"), (True, "curves-q.png")):
+            shown = [row for row in curves if str(row["agent"]).startswith("q") == learns]
+            curve_panels(
+                shown, given.out / title, metric="train_reward", y_label="Reward in training",
+                over="steps", x_label="Real steps",
+            )  # fmt: skip
     print(text)
 
 

@@ -174,7 +174,7 @@ REFUSED = {
     "budgets": ({"budgets": (5, -1)}, "--budgets: -1 is not possible; it must be 0 or more"),
     "a budget twice": ({"budgets": (5, 5)}, r"--budgets: \(5, 5\) is not possible"),
     "test episodes": ({"test_episodes": 0}, "--test-episodes: 0 is not possible"),
-    "lanes": ({"lanes": 6}, "--lanes: 6 is not possible"),
+    "lanes": ({"lanes": 0}, "--lanes: 0 is not possible"),
     "epsilon": ({"epsilon_episodes": 0.0}, "--epsilon-episodes: 0.0 is not possible"),
     "beta": ({"beta_episodes": -1.0}, "--beta-episodes: -1.0 is not possible"),
     "uct budget": ({"uct_budget": -1}, "--uct-budget: -1 is not possible"),
@@ -303,7 +303,7 @@ def test_a_reproduction_leaves_everything_a_reader_needs(whole):
     trained = {r["agent"]: r["budget"] for r in rows if r["metric"] == "train_reward"}
     assert trained == {"save": 3, "q-learning": 0}
     holds = {claim.id: claim.holds for claim in claims}
-    assert len(holds) == 2 * 5
+    assert len(holds) == 2 * 6
     assert holds["save-above-q-learning-covering"] is True
     assert holds["search-adds-little-to-q-learning-connecting"] is True
     assert holds["uct-is-poor-covering"] is None

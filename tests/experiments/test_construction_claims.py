@@ -19,7 +19,7 @@ TASKS = ("connecting", "covering")
 # Rewards by agent and test budget.
 PAPER = {
     "save": {0: 5.5, 10: 6.0},
-    "save-no-amortization": {0: 0.5, 10: 5.0},
+    "save-no-amortization": {0: 0.5, 10: 5.0, 20: 5.5, 50: 4.8},
     "q-learning": {0: 4.0, 10: 4.4},
     "uct": {1000: 0.4},
 }
@@ -71,6 +71,9 @@ FAILS = {
         changed(PAPER, "save-no-amortization", at0=2.6, at10=5.0),  # falls, but to 52 %
         changed(PAPER, "save", at0=0.5, at10=6.0),  # SAVE falls as low
     ],
+    "large-budgets-hurt-without-amortization": [
+        changed(PAPER, "save-no-amortization", at0=0.5, at10=5.0, at20=4.0, at50=5.0),
+    ],
     "search-adds-little-to-q-learning": [changed(PAPER, "q-learning", at0=4.0, at10=5.01)],
     "uct-is-poor": [changed(PAPER, "uct", at1000=3.01)],
 }
@@ -119,6 +122,8 @@ def test_what_was_not_run_is_not_judged():
     assert claims["uct-is-poor"].measured == (
         "medians [min, max]: SAVE at 10: 6.00 [5.97, 6.03] against UCT not measured"
     )
+    untested = judged(changed(PAPER, "save-no-amortization", at0=0.5, at5=1.0, at10=5.0))
+    assert untested["large-budgets-hurt-without-amortization"].holds is None
     alone = judged({"save": {10: 6.0}}, ablation_claims)
     assert {claim.holds for claim in alone.values()} == {None}
     assert alone["save-is-best"].measured == "not measured"

@@ -9,7 +9,16 @@ PAPER = {0.0: {"save": 6, "q-learning": 5}, 0.04: {"save": 6, "q-learning": 4}}
 REWARD = {"save": 0.8, "q-learning": 0.5}
 
 
-def rows(final=PAPER, reward=REWARD, seeds=3, episodes=20_000, levels=(0, 1), at_level=None):
+CURVES = {  # level and reward in training
+    "save": ((3, 0.9), (4, 0.5), (4, 0.7), (5, 0.7), (6, 0.7)),
+    "q-learning": ((3, 0.1), (4, 0.6), (4, 0.2), (5, 0.1), (5, 0.0)),
+}
+
+
+def rows(
+    final=PAPER, reward=REWARD, seeds=3, episodes=20_000, levels=(0, 1), at_level=None,
+    curves=CURVES,
+):  # fmt: skip
     """Rows of all seeds; at_level: rewards by agent on level 1, where they differ."""
     found = []
     for cost, agents in final.items():
@@ -22,6 +31,9 @@ def rows(final=PAPER, reward=REWARD, seeds=3, episodes=20_000, levels=(0, 1), at
                 }  # fmt: skip
                 end = {"metric": "final_level", "budget": trained, "value": level}
                 found.append(shared | end)
+                for place, value in curves[agent]:
+                    point = {"metric": "level_reward", "level": place, "budget": trained}
+                    found.append(shared | point | {"value": value - 0.001 * seed})
                 for tested in dict.fromkeys((trained, 10)):
                     for place in levels:
                         here = reward if place == 0 or at_level is None else at_level
@@ -36,7 +48,10 @@ def holds(budget=10, **options):
     return {claim.id: claim.holds for claim in marble_run_claims(rows(**options), budget)}
 
 
-NAMES = ("save-above-q-learning", "save-reaches-higher", "q-learning-stays-below")
+NAMES = (
+    "save-above-q-learning", "save-reaches-higher", "q-learning-collapses",
+    "q-learning-stays-below",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
@@ -79,6 +94,19 @@ def test_q_learning_stays_below_only_where_training_was_long_enough(
     assert found[f"q-learning-stays-below-cost-{cost:g}"] is expected
 
 
+@pytest.mark.parametrize(
+    ("agent", "curve", "expected"),
+    [
+        ("q-learning", ((4, 0.6), (4, 0.5), (5, 0.6), (5, 0.6)), False),  # it keeps its reward
+        ("save", ((4, 0.6), (5, 0.1), (5, 0.1), (5, 0.1)), False),  # SAVE collapses as well
+        ("q-learning", ((3, 0.6), (3, 0.0)), None),  # it never got there
+    ],
+)
+def test_only_q_learning_may_collapse_from_level_4_on(agent, curve, expected):
+    found = holds(curves=CURVES | {agent: curve})
+    assert found["q-learning-collapses-cost-0"] is expected
+
+
 def test_two_seeds_are_too_few_for_any_claim():
     assert set(holds(seeds=2).values()) == {None}
 
@@ -88,7 +116,7 @@ def test_scale_and_origin_are_always_said():
         assert "Physics and preset are this project's." in claim.note
         assert claim.note.endswith("At 20,000 episodes of the paper's 1e6.")
         assert claim.claim.startswith(("cost 0: ", "cost 0.04: "))
-    _, reaches, stays = marble_run_claims(rows(final={0.0: PAPER[0.0]}), 10)
+    _, reaches, _, stays = marble_run_claims(rows(final={0.0: PAPER[0.0]}), 10)
     assert reaches.measured == (
         "medians [min, max]: final level of SAVE: 6.00 [6.00, 6.00] against "
         "final level of Q-learning: 5.00 [5.00, 5.00]"

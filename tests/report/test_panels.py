@@ -6,6 +6,7 @@ import pytest
 
 from save_rl.report.panels import (
     _median_rises,
+    bar_figure,
     budget_figure,
     curve_panels,
     level_figure,
@@ -62,6 +63,8 @@ FIGURES = {
     "budgets": partial(budget_figure, TESTS),
     "uct": partial(budget_figure, TESTS + UCT, published=PUBLISHED),
     "one number": partial(budget_figure, TESTS[:1]),
+    "bars": partial(bar_figure, TESTS + UCT, budget=10),
+    "no bars": partial(bar_figure, TESTS, budget=7),
     "no tests": partial(budget_figure, CURVES, published=PUBLISHED),
     "curves": partial(curves, CURVES),
     "no curves": partial(curves, TESTS),
@@ -119,6 +122,19 @@ def test_every_number_changes_the_figure(change, before, tmp_path):
     assert moved != rows
     drawn = picture(partial(budget_figure, moved, published=PUBLISHED), tmp_path)
     assert drawn != before("uct")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_number_at_its_budget_changes_the_bars(seed, before, tmp_path):
+    change = {"agent": "save", "seed": seed, "task": "connecting"}
+
+    def drawn(budget):
+        here = change | {"budget": budget}
+        moved = [r | {"value": 3.0} if here.items() <= r.items() else r for r in TESTS + UCT]
+        return picture(partial(bar_figure, moved, budget=10), tmp_path)
+
+    assert drawn(10) != before("bars")
+    assert drawn(50) == before("bars")
 
 
 def test_published_numbers_of_other_agents_and_tasks_are_left_out(tmp_path):

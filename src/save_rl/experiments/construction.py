@@ -38,6 +38,8 @@ CURVES = {"train_reward": "return_mean", "level_reward": "level_return"}
 EXPLORING = {"epsilon": "epsilon"}
 OWN, LAST, UCT = "evaluation.csv", "evaluation-last.csv", "evaluation-uct.csv"
 """Tests of a run with its best and with its last parameters, and of UCT over its network."""
+STRUCTURES, BARS, INTERACTIONS = "structures", "bars", "interactions"
+"""Kinds of main figures, see `figures`."""
 ANIMATED, REST_FRAMES, SECONDS_PER_FRAME = 3, 4, 0.4
 """Episodes per animation, extra frames at the end of each episode, and seconds per frame."""
 UCT_BUDGET = 1000  # paper, Fig. 3
@@ -67,6 +69,9 @@ class ConstructionAxes:
     lanes: int = 64  # paper A, actors
     epsilon_episodes: float = 1e4  # paper A.1
     beta_episodes: float = 5e4  # paper C.1
+    # The paper's "replay ratio of 4" may mean 4 updates of 16 per step, as in Bapst et al. 2019;
+    # 16 was better than 4 at equal real steps (results/construction-study).
+    replay_ratio: int = 16
     masked: bool = False  # the papers' agents have to learn which edges are valid
     uct_budget: int = 0
     uct_episodes: int = 100
@@ -96,6 +101,7 @@ def settings(axes: ConstructionAxes, task: str, agent: str) -> Any:
     return run_settings(
         axes, task, agent, env_options={"masked": axes.masked}, episodes=axes.episodes,
         epsilon_episodes=axes.epsilon_episodes, beta_episodes=axes.beta_episodes,
+        replay_ratio=axes.replay_ratio,
     )  # fmt: skip
 
 
@@ -211,24 +217,31 @@ def rows_of(
 
 
 def figures(
-    interactions: bool,
-    structures: bool,
+    kind: str,
     rows: Sequence[Row],
     axes: ConstructionAxes,
     out: Path,
     device: str,
 ) -> None:
-    """Draw rewards over test budgets or `interactions`, learning curves, and `structures` built."""
-    from save_rl.report.panels import budget_figure, curve_panels
+    """Draw the main figure of this kind, and learning curves.
+
+    kind: 'budgets', rewards over test budgets; 'structures', the same and what is built; 'bars',
+    rewards at the budget of training, and the others in budgets.png; 'interactions', curves over
+    all simulator steps.
+    """
+    from save_rl.report.panels import bar_figure, budget_figure, curve_panels
 
     reward = {"metric": "train_reward", "y_label": "Reward in training"}
-    if interactions:
+    if kind == INTERACTIONS:
         x = {"over": "interactions", "x_label": "Steps of simulators, search included"}
         curve_panels(rows, out / "figure.png", **reward, **x)
+    elif kind == BARS:
+        bar_figure(rows, out / "figure.png", axes.budget)
+        budget_figure(rows, out / "budgets.png", published=PUBLISHED)
     else:
         budget_figure(rows, out / "figure.png", published=PUBLISHED)
     curve_panels(rows, out / "curves.png", **reward)
-    if structures:
+    if kind == STRUCTURES:
         pictures(axes, out, device)
 
 
@@ -265,23 +278,20 @@ def _study(
     description: str,
     scales: dict[str, ConstructionAxes],
     claims: Callable[[Sequence[Row], int], list[Claim]],
-    *,
-    interactions: bool = False,
-    structures: bool = False,
+    kind: str = "budgets",
 ) -> Experiment[ConstructionAxes]:
     """Return an experiment of this family.
 
-    claims: from rows and a budget. interactions: plot rewards over simulator steps. structures:
-    also draw what agents build.
+    claims: from rows and a budget. kind: see `figures`.
     """
     return Experiment(
         name,
         description,
         scales,
         options=OPTIONS,
-        work=training_runs(make_cells, partial(rows_of, name, interactions)),
+        work=training_runs(make_cells, partial(rows_of, name, kind == INTERACTIONS)),
         claims=lambda rows, axes: claims(rows, axes.budget),
-        figures=partial(figures, interactions, structures),
+        figures=partial(figures, kind),
         settle=without_uct,
     )
 
@@ -300,6 +310,7 @@ OPTIONS = {
     "lanes": "Episodes played in parallel while training.",
     "epsilon_episodes": "Episodes over which ε falls.",
     "beta_episodes": "Episodes over which the weights of the losses change.",
+    "replay_ratio": "Average number of times each transition is replayed.",
     "masked": "Allow valid edges only; otherwise an invalid one ends the episode, as in the paper.",
     "uct_budget": "Simulations of UCT, with the network of Q-learning; 0 leaves it out.",
     "uct_episodes": "Test episodes of UCT.",
@@ -314,7 +325,7 @@ CONSTRUCTION = _study(
         UCT_BUDGET,
     ),
     construction_claims,
-    structures=True,
+    STRUCTURES,
 )
 ABLATIONS = _study(
     "construction-ablations",
@@ -325,6 +336,7 @@ ABLATIONS = _study(
         1000,
     ),
     ablation_claims,
+    BARS,
 )
 EXPLORATION = _study(
     "construction-exploration",
@@ -337,5 +349,5 @@ EFFICIENCY = _study(
     "Figure C.4: SAVE and Q-learning on covering, over all simulator steps.",
     _scales(("covering",), ("save", "q-learning"), 1000),
     efficiency_claims,
-    interactions=True,
+    INTERACTIONS,
 )

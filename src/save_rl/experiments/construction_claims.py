@@ -59,6 +59,14 @@ class _Task:
         rewards = values(self._rows, agent=agent, budget=budget)
         return Sample(f"{label(agent)} at {budget}", rewards)
 
+    def beyond(self, agent: str) -> Sample:
+        """Return the agent's rewards at its largest test budget above that of training."""
+        tested = {int(row["budget"]) for row in select(self._rows, agent=agent)}  # type: ignore[arg-type]
+        larger = [budget for budget in tested if budget > self.budget]
+        if not larger:
+            return Sample(f"{label(agent)} above {self.budget}", np.zeros(0))
+        return self.at(agent, max(larger))
+
     def others(self) -> list[str]:
         """Return the agents other than SAVE and UCT, in the order of the rows."""
         agents = dict.fromkeys(str(row["agent"]) for row in self._rows)
@@ -121,6 +129,12 @@ def construction_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
                 "without amortization loss the reward falls off dramatically without search",
                 _FIGURE, [far_above(plain, unsearched), above(task.at("save", 0), unsearched)],
                 f"Holds if it falls to at most {FAR:.0%} and below SAVE.",
+            ),
+            task.claim(
+                "large-budgets-hurt-without-amortization",
+                "without amortization loss, budgets far above that of training lower the reward",
+                _FIGURE, [above(plain, task.beyond("save-no-amortization"))],
+                "The paper says so of covering and covering-hard.",
             ),
             task.claim(
                 "search-adds-little-to-q-learning",

@@ -2,7 +2,17 @@
 
 from collections.abc import Sequence
 
-from save_rl.experiments.comparisons import AT_LEAST, Part, Sample, above, combined
+import numpy as np
+
+from save_rl.experiments.comparisons import (
+    AT_LEAST,
+    FAR,
+    Part,
+    Sample,
+    above,
+    combined,
+    far_above,
+)
 from save_rl.experiments.construction_claims import trained
 from save_rl.report.claims import Claim
 from save_rl.report.palette import label
@@ -10,6 +20,9 @@ from save_rl.report.results import Row, column, select, values
 
 NEVER = {0.0: 6, 0.04: 5}
 """By glue cost, the level that the paper's Q-learning never reaches."""
+UNSTABLE = 4
+"""The level from which the paper's Q-learning collapses."""
+_LAST = 3  # points at the end of a learning curve
 _PAPER_EPISODES = 1_000_000
 _OURS = "Physics and preset are this project's."
 
@@ -31,6 +44,20 @@ def _never(level: int, other: Sample, save: Sample, episodes: int) -> Part:
     if episodes >= _PAPER_EPISODES or (len(save.rewards) and save.median >= level):
         return Part(text, seeds, True)
     return Part(text, seeds, None, note=f"SAVE has not reached level {level} yet either.")
+
+
+def _kept(rows: Sequence[Row], agent: str) -> Sample:
+    """Return the share of its best reward from level UNSTABLE on that an agent has at the end, for
+    the seeds that reached that level."""
+    curves = select(rows, agent=agent, metric="level_reward")
+    shares = []
+    for seed in dict.fromkeys(row["seed"] for row in curves):
+        high = [row for row in select(curves, seed=seed) if float(row["level"]) >= UNSTABLE]  # type: ignore[arg-type]
+        rewards = values(high)
+        if rewards.max(initial=0.0) > 0:
+            shares.append(float(rewards[-_LAST:].mean() / rewards.max()))
+    name = f"share of its best reward that {label(agent)} keeps from level {UNSTABLE} on"
+    return Sample(name, np.array(shares))
 
 
 def marble_run_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
@@ -70,6 +97,15 @@ def marble_run_claims(rows: Sequence[Row], budget: int) -> list[Claim]:
             claim(
                 "save-reaches-higher", "SAVE gets to higher levels than Q-learning",
                 "section 4.3, D.7, Fig. D.3", [above(save, other)],
+            ),
+            claim(
+                "q-learning-collapses",
+                f"Q-learning becomes unstable and collapses around levels {UNSTABLE} and "
+                f"{UNSTABLE + 1}, SAVE does not",
+                "section 4.3, D.7, Fig. D.2",
+                [far_above(*(_kept(select(rows, sticky_cost=cost), agent)
+                             for agent in ("save", "q-learning")))],
+                f"Holds if Q-learning keeps at most {FAR:.0%} of the share that SAVE keeps.",
             ),
         ]  # fmt: skip
         if cost in NEVER:

@@ -65,6 +65,30 @@ def budget_figure(
     save_png(figure, path)
 
 
+def bar_figure(rows: Sequence[Row], path: str | Path, budget: int) -> None:
+    """Draw rewards at one test budget: a bar per agent up to the median over seeds, a line from
+    the worst to the best seed.
+
+    `rows` have the conditions `task` and `budget` and the metric 'test_reward'.
+    """
+    rows = select(rows, metric="test_reward", budget=budget)
+    agents = looks(str(row["agent"]) for row in rows)
+    figure, panels = _panels(rows, "Reward, hardest level", f"Test budget {budget}")
+    for task, axes in panels.items():
+        for at, (agent, look) in enumerate(agents.items()):
+            sample = values(rows, task=task, agent=agent)
+            if sample.size:
+                middle, low, high = _whole_range(sample)
+                axes.bar(at, middle, color=look.colour, label=look.label)
+                axes.vlines(at, low, high, color="0.2", linewidth=1.2)
+        if not rows:
+            say_empty(axes)
+        axes.set_xticks([])
+        clean(axes)
+    legend_below(figure, agents.values())
+    save_png(figure, path)
+
+
 def curve_panels(
     rows: Sequence[Row],
     path: str | Path,
