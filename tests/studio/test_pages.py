@@ -62,8 +62,8 @@ def test_the_page_of_a_run(tmp_path):
     assert told["checkpoints"][2]["light"]
     assert told["checkpoints"][2]["bytes"] == 100
     assert [test["file"] for test in told["evaluations"]] == [
-        "evaluation-uct.csv",
         "evaluation.csv",
+        "evaluation-uct.csv",
     ]
     assert told["settings"][0]["name"] == "episodes"
     assert told["log"].endswith("the end")

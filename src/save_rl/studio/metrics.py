@@ -9,6 +9,8 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from save_rl.studio.reading import open_file
+
 _BLOCK = 2**20  # bytes
 _TAIL = 2**13  # bytes
 _CELL = 20  # bytes; few cells are longer
@@ -62,7 +64,7 @@ class MetricsReader:
 
     def read(self) -> Table:
         """Return all whole lines; a half-written last line is left for the next time."""
-        with self._lock, self._path.open("rb") as file:
+        with self._lock, open_file(self._path) as file:
             now = os.fstat(file.fileno())
             identity = (now.st_dev, now.st_ino)
             shrunk = now.st_size < self._offset
@@ -121,7 +123,7 @@ class MetricsCache:
 
 def _open(path: Path) -> tuple[BinaryIO, tuple[str, ...], int, int]:
     """Return an open file, its columns, and where its lines begin and end."""
-    file = path.open("rb")
+    file = open_file(path)
     columns = _columns(file.readline(_BLOCK))
     return file, columns, file.tell(), os.fstat(file.fileno()).st_size
 
