@@ -80,6 +80,18 @@ def test_every_run_has_its_line(runs):
     )
 
 
+def test_a_page_asks_for_everything_once(shared_page, page, address):
+    """What it will need is named in its head, and is not asked for again."""
+    _, _, asked = shared_page
+    page.goto("about:blank")
+    page.goto(address)
+    page.locator("tr[data-run]").nth(4).wait_for()
+    own = [url.removeprefix(address) for url in asked if url.startswith(address)]
+    modules = [url for url in own if url.endswith(".js") and url != "static/updates.js"]
+    assert {"static/runs.js", "static/chart.js", "api/runs"} <= set(own)
+    assert max(own.count(url) for url in [*modules, "api/runs"]) == 1
+
+
 def test_sorting_by_a_heading_and_back(runs):
     heading(runs, "name").click()
     order = ["alpha", "beta", "deep/gamma-2", "deep/gamma-10", "half"]  # 2 before 10
