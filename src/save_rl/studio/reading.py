@@ -91,6 +91,8 @@ def read_config(run: Path) -> dict[str, Any]:
 
 def finite(value: Any) -> Any:
     """Return a value as JSON can hold it: None for NaN and infinities."""
+    if type(value) is float:  # most are
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {name: finite(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
