@@ -1,11 +1,13 @@
 """How fast the studio shows many runs, and how much memory it takes while they train.
 
     python benchmarks/studio.py --seconds 60
+    python benchmarks/studio.py --seconds 0 --starts 5 --folder /tmp/many  # two versions in turns
 
 Makes a folder of runs (200 with 10,000 lines of metrics by default), starts `save-rl studio` on it,
 opens it in Debian's chromium, and prints JSON: seconds to the first paint and to the whole table,
-cold and warm; seconds to overlay ten runs; then, with ten tabs open while five runs grow, memory of
-the server and of a page at the beginning and at the end.
+cold (median, lowest and highest over --starts) and warm; seconds to overlay ten runs; then, with
+ten tabs open while five runs grow, memory of the server and of a page at the beginning and at the
+end.
 """
 
 import argparse
@@ -14,14 +16,17 @@ import math
 import os
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 import save_rl
 from save_rl.training.run.run_directory import METRICS
@@ -89,6 +94,7 @@ def open_page(page: Page, address: str, runs: int, pid: int) -> dict[str, float]
     page.goto(address)
     page.locator("tbody tr").nth(runs - 1).wait_for(state="attached")
     table = time.monotonic() - started
+    page.wait_for_function(PAINT)
     return {
         "first_paint_s": round(page.evaluate(PAINT) / 1000, 3), "table_s": round(table, 3),
         "server_cpu_s": round(cpu_seconds(pid) - computed, 2),
@@ -101,25 +107,51 @@ def weight() -> float:
     return round(sum(p.stat().st_size for p in static.rglob("*") if p.is_file()) / 1000, 1)
 
 
-def measure(root: Path, runs: int, lines: int, seconds: float) -> dict:
+@contextmanager
+def studio(playwright: Playwright, root: Path) -> Iterator[tuple[Browser, str, int]]:
+    """A new browser and a new server; yields its address and process."""
+    browser = playwright.chromium.launch(
+        executable_path="/usr/bin/chromium", args=["--no-sandbox"]
+    )  # fmt: skip
     command = [sys.executable, "-m", "save_rl", "studio", str(root), "--port", "0", "--no-browser"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert server.stdout
-    address = next(word for word in server.stdout.readline().split() if word.startswith("http"))
+    try:
+        assert server.stdout
+        said = server.stdout.readline()
+        yield browser, next(word for word in said.split() if word.startswith("http")), server.pid
+    finally:
+        browser.close()
+        server.terminate()
+        server.wait()
+
+
+def cold_starts(playwright: Playwright, root: Path, runs: int, starts: int) -> dict:
+    """Median, lowest and highest of several starts."""
+    found = []
+    for _ in range(starts):
+        with studio(playwright, root) as (browser, address, pid):
+            found.append(open_page(browser.new_page(), address, runs, pid))
+    return {
+        name: [f([one[name] for one in found]) for f in (statistics.median, min, max)]
+        for name in found[0]
+    }
+
+
+def measure(root: Path, runs: int, lines: int, seconds: float, starts: int) -> dict:
     report: dict = {
         "runs": runs, "lines_per_run": lines, "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
+        "load": round(os.getloadavg()[0], 1), "starts": starts,
     }  # fmt: skip
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path="/usr/bin/chromium", args=["--no-sandbox"]
-            )
+    with sync_playwright() as playwright:
+        report["cold_median_lowest_highest"] = cold_starts(playwright, root, runs, starts)
+        if seconds <= 0:
+            return report
+        with studio(playwright, root) as (browser, address, pid):
             context = browser.new_context()
             page = context.new_page()
-            report["cold"] = open_page(page, address, runs, server.pid)
-            report["warm"] = open_page(page, address, runs, server.pid)
-            report["server_mb_after_opening"] = megabytes(server.pid)
+            open_page(page, address, runs, pid)
+            report["warm"] = open_page(page, address, runs, pid)
+            report["server_mb_after_opening"] = megabytes(pid)
             started = time.monotonic()
             for box in page.query_selector_all("tbody .tick input")[:10]:
                 box.check()
@@ -128,12 +160,8 @@ def measure(root: Path, runs: int, lines: int, seconds: float) -> dict:
             report["all_static_files_kb"] = weight()
             tabs = [context.new_page() for _ in range(9)]
             for tab in tabs:
-                open_page(tab, address, runs, server.pid)
-            report["ten_tabs"] = stream(root, [page, *tabs], server.pid, lines, seconds)
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait()
+                open_page(tab, address, runs, pid)
+            report["ten_tabs"] = stream(root, [page, *tabs], pid, lines, seconds)
     return report
 
 
@@ -171,14 +199,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--lines", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of growing runs")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of growing runs; or 0")
+    parser.add_argument("--starts", type=int, default=5, help="cold starts")
+    parser.add_argument("--folder", type=Path, help="make the runs there, or use those there")
     options = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="studio-"))
+    root = options.folder or Path(tempfile.mkdtemp(prefix="studio-"))
     try:
-        make_runs(root, options.runs, options.lines)
-        print(json.dumps(measure(root, options.runs, options.lines, options.seconds), indent=2))
+        if not root.exists() or not any(root.iterdir()):
+            make_runs(root, options.runs, options.lines)
+        found = measure(root, options.runs, options.lines, options.seconds, options.starts)
+        print(json.dumps(found, indent=2))
     finally:
-        shutil.rmtree(root)
+        if options.folder is None:
+            shutil.rmtree(root)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,11 @@ def studio(folder: Path):
             thread.join()
 
 
-def play(page: Page, address: str) -> None:
-    """Open the page of the run, and play an episode there if none was played."""
+def play(page: Page, address: str) -> int:
+    """Open the page of the run `covering`, and play an episode there if none was played.
+
+    Shows the step with the largest reward, and returns its number.
+    """
     page.goto(f"{address}/episode?run=covering")
     expect(page.locator(".fields [name=level]")).to_be_visible(timeout=120_000)
     if page.locator(".episode").is_hidden():
@@ -54,6 +57,7 @@ def play(page: Page, address: str) -> None:
     page.mouse.move(0, 0)
     page.mouse.wheel(0, -10_000)
     page.wait_for_timeout(500)
+    return step
 
 
 def pictures(address: str) -> None:

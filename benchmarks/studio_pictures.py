@@ -17,6 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
+from studio_episode_pictures import play
 
 ROOT = Path(__file__).parents[1]
 TIGHTROPE = "--episodes 20000 --seed 0 1 2 --test-episodes 32"
@@ -101,8 +102,8 @@ def take_pictures(browser: Browser, address: str, out: Path) -> None:
 
 
 def take_tour(browser: Browser, address: str, path: Path) -> None:
-    """A short film: runs are ticked one by one, one of them trains, then its page and claims."""
-    page = new_page(browser, "light", 1000, 680, scale=1.0)
+    """A short film: runs are ticked one by one, one of them trains, then an episode is scrubbed."""
+    page = new_page(browser, "light", 1000, 700, scale=1.0)
     frames: list[Image.Image] = []
     lasting: list[int] = []
 
@@ -119,19 +120,45 @@ def take_tour(browser: Browser, address: str, path: Path) -> None:
         page.evaluate("scrollTo(0, 0)")
         page.wait_for_timeout(400)
         take(900)
-    for _ in range(6):
+    for _ in range(3):
         page.wait_for_timeout(2000)
-        take(500)
-    page.goto(f"{address}run?run=tightrope%2Fsave")
-    page.locator("canvas").nth(5).wait_for()
-    page.wait_for_timeout(500)
-    take(2000)
-    page.goto(f"{address}experiment?name=results%2Ftightrope-network")
-    page.locator("img.figure").first.wait_for()
-    take(2500)
+        take(600)
+    best = play(page, address.rstrip("/"))
+    show_step(page, 0, ".split")
+    take(1500)
+    for step in range(1, best + 1):
+        show_step(page, step, ".split")
+        take(700)
+    page.locator("table.actions tbody tr").nth(2).hover()
+    page.locator(".picture.preview").wait_for()
+    page.wait_for_timeout(300)
+    take(1500)
+    for step in range(best + 1):
+        show_step(page, step, ".treecard")
+        take(700)
+    page.locator(".tree .mark").nth(1).click()
+    page.locator(".inspector img").evaluate("image => image.decode()")
+    page.wait_for_timeout(300)
+    take(3000)
+    save_film(frames, lasting, path)
+
+
+def show_step(page: Page, step: int, part: str) -> None:
+    """Show a step of the episode, scrolled to a part of its page."""
+    page.mouse.move(0, 0)
+    page.locator("input.scrub").fill(str(step))
+    page.locator(f".episode[data-shown='{step}']").wait_for()
+    page.locator(".picture img").evaluate("image => image.decode()")
+    page.locator(part).evaluate("e => scrollBy(0, e.getBoundingClientRect().top - 60)")
+    page.wait_for_timeout(300)
+
+
+def save_film(frames: list[Image.Image], lasting: list[int], path: Path) -> None:
+    """Write an animation whose frames share their colours."""
     width, height = frames[0].size
-    several = Image.new("RGB", (width, 3 * height))
-    for place, frame in enumerate((frames[0], frames[4], frames[-1])):
+    samples = (frames[0], frames[4], frames[len(frames) // 2], frames[-1])
+    several = Image.new("RGB", (width, len(samples) * height))
+    for place, frame in enumerate(samples):
         several.paste(frame, (0, place * height))
     palette = several.quantize(COLOURS, dither=Image.Dither.NONE)
     small = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
@@ -143,6 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--film", action="store_true", help="only studio.gif")
     options = parser.parse_args()
     make_runs(options.runs)
     shutil.rmtree(options.runs / "live", ignore_errors=True)
@@ -160,7 +188,8 @@ def main() -> None:
                 executable_path="/usr/bin/chromium", args=["--no-sandbox"]
             )
             address = next(word for word in said.split() if word.startswith("http"))
-            take_pictures(browser, address, options.out)
+            if not options.film:
+                take_pictures(browser, address, options.out)
             take_tour(browser, address, options.out / "studio.gif")
             browser.close()
     finally:

@@ -58,16 +58,26 @@ def serving(folder, host="127.0.0.1", port=0, trust=False, episodes=None):
             thread.join()
 
 
-@pytest.fixture
-def page(browser):
-    """A new page. An error in its scripts, or a request to elsewhere, fails the test."""
+@pytest.fixture(scope="module")
+def shared_page(browser):
+    """A page with the errors of its scripts and the addresses it has asked; tests take turns."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     errors, asked = [], []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("request", lambda request: asked.append(request.url))
     opened.set_default_timeout(20_000)
-    yield opened
+    yield opened, errors, asked
     context.close()
-    assert errors == []
-    assert [url for url in asked if not url.startswith(("http://127.", "blob:"))] == []
+
+
+@pytest.fixture
+def page(shared_page):
+    """A page. An error in its scripts, or a request to elsewhere, fails the test."""
+    opened, errors, asked = shared_page
+    yield opened
+    opened.unroute_all()
+    found = list(errors), [url for url in asked if not url.startswith(("http://127.", "blob:"))]
+    errors.clear()
+    asked.clear()
+    assert found == ([], [])

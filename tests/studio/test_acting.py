@@ -1,6 +1,7 @@
 """What the studio records of a decision is what the run's policy decides."""
 
 import hashlib
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,8 @@ from save_rl.search.draw import Node
 from save_rl.search.rules import Rule
 from save_rl.studio.acting import Acting, search_seed
 from save_rl.studio.places import Places, Step
-from save_rl.studio.records import Decision, decision_record
+from save_rl.studio.records import Decision, decision_record, no_picture, picture
+from save_rl.studio.watched import SimulatorFailed, Watched
 from save_rl.studio.wishes import choices, wanted_episode
 from tests.studio.made_runs import make_run, write_checkpoint
 
@@ -162,6 +164,17 @@ def test_nothing_is_written_to_a_run(run, acting, record):
     decide(acting, acting.simulator.reset(0))
     wanted_episode(run, {}, False)
     assert content() == before
+
+
+@pytest.mark.parametrize("env", ["gym/CartPole-v1", "gym/FrozenLake-v1"])
+def test_a_drawing_without_pygame_says_how_to_get_it(monkeypatch, env):
+    monkeypatch.setitem(sys.modules, "pygame", None)  # as if it were not installed
+    sim = Watched(make_simulator(env, 0, render_mode="rgb_array"), lambda: None)
+    with pytest.raises(SimulatorFailed) as failed:
+        picture(sim, sim.reset(0))
+    assert no_picture(failed.value) == (
+        "There is no picture: pygame is not installed; get it with: pip install pygame"
+    )
 
 
 def test_foreign_code_needs_permission(tmp_path):

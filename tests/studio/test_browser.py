@@ -2,10 +2,12 @@
 
 import csv
 import io
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -41,8 +43,11 @@ def address(root, browser):
 
 @pytest.fixture
 def runs(page, address):
-    page.goto(address)
-    page.locator("tr[data-run]").nth(4).wait_for()
+    """The page with all runs, nothing ticked, sorted or filtered: its address holds all that."""
+    if page.url != address:
+        page.goto(address)
+        page.locator("tr[data-run]").nth(4).wait_for()
+    page.evaluate("document.activeElement.blur()")
     return page
 
 
@@ -73,6 +78,18 @@ def test_every_run_has_its_line(runs):
     assert row(runs, "half").locator(".problem").inner_text() == (
         "config.json is damaged or half-written."
     )
+
+
+def test_a_page_asks_for_everything_once(shared_page, page, address):
+    """What it will need is named in its head, and is not asked for again."""
+    _, _, asked = shared_page
+    page.goto("about:blank")
+    page.goto(address)
+    page.locator("tr[data-run]").nth(4).wait_for()
+    own = [url.removeprefix(address) for url in asked if url.startswith(address)]
+    modules = [url for url in own if url.endswith(".js") and url != "static/updates.js"]
+    assert {"static/runs.js", "static/chart.js", "api/runs"} <= set(own)
+    assert max(own.count(url) for url in [*modules, "api/runs"]) == 1
 
 
 def test_sorting_by_a_heading_and_back(runs):
@@ -155,16 +172,19 @@ def test_every_agent_stands_out_from_a_dark_page(runs):
     runs.emulate_media(color_scheme="dark")
     legible = "async (colours) => colours.map((await import('/static/chart.js')).legible)"
     shown = runs.evaluate(legible, [look.colour for look in LOOKS.values()])
+    runs.emulate_media(color_scheme="light")
     card = luminance("#1c1e21")
     assert min((luminance(colour) + 0.05) / (card + 0.05) for colour in shown) >= 3
 
 
 def test_a_training_run_is_followed(page, root, address):
     """Lines, state and new runs arrive without a reload, in the table and in the curves."""
+    page.goto(f"{address}?tick=live&tick=alpha")
+    wait_text(page, ".legend li", "alpha (2 seeds)")
+    assert page.locator(".legend li").count() == 1
     live = make_run(root / "live", lines(2))
     try:
-        page.goto(f"{address}?tick=live")
-        page.locator(".legend li").wait_for()
+        page.locator(".legend li").nth(1).wait_for()  # a ticked run that is there at last
         assert row(page, "live").locator(".state").inner_text() == "stopped"
         with locked(live):
             row(page, "live").locator(".chip.training").wait_for()
@@ -173,12 +193,11 @@ def test_a_training_run_is_followed(page, root, address):
             assert "1 min 10 s left" in row(page, "live").locator(".progress").inner_text()
             wait_text(page, ".legend li", "0.75")
         row(page, "live").locator(".chip.stopped").wait_for()
-        make_run(root / "newborn", lines(1))
-        row(page, "newborn").wait_for()
-        shutil.rmtree(root / "newborn")
-        row(page, "newborn").wait_for(state="detached")
     finally:
         shutil.rmtree(live)
+    row(page, "live").wait_for(state="detached")
+    page.locator(".legend li").nth(1).wait_for(state="detached")  # the other is still drawn
+    assert page.locator(".notice").count() == 0
 
 
 @pytest.mark.slow
@@ -213,6 +232,63 @@ def test_the_page_of_a_run(page, address):
     assert page.get_by_role("link", name="Episodes").get_attribute("href") == "/episode?run=alpha"
     page.get_by_role("link", name="Compare").click()
     page.locator(".legend li").wait_for()
+
+
+def test_the_last_choice_counts_and_an_error_is_said(page, address):
+    """However late the answer to an earlier choice comes."""
+    page.goto(f"{address}run?run=alpha")
+    value = page.locator("[data-metric=return_mean] h3 span")
+    value.wait_for()
+    late = []
+    page.route(re.compile("x=env_steps"), lambda route: late.append(route))
+    page.locator("#axis").select_option("Real steps")
+    with page.expect_response(re.compile("x=time_s")):
+        page.locator("#axis").select_option("Wall time")
+    old = page.request.get(f"{address}api/curves?run=alpha").json()
+    old["curves"][0]["median"] = [9.0] * 10
+    with page.expect_response(re.compile("x=env_steps")):
+        late[0].fulfill(json=old)
+    page.evaluate("fetch('/api/runs').then((answer) => answer.json())")  # the page has heard it
+    assert value.inner_text() == "1.5"
+    page.route(re.compile("log=1"), lambda route: route.abort())
+    page.get_by_label("log x").check()
+    wait_text(page, "section p", "The server does not answer")
+
+
+def test_curves_come_with_the_first_lines(page, root, address):
+    run = make_run(root / "early")
+    (run / "metrics.csv").unlink()
+    try:
+        page.goto(f"{address}run?run=early")
+        wait_text(page, ".notice.error", "metrics.csv is missing.")
+        assert page.locator("#axis").is_hidden()
+        make_run(run, lines(3))
+        page.locator("[data-metric=return_mean] canvas").wait_for()
+    finally:
+        shutil.rmtree(run)
+
+
+def test_markup_in_a_run_is_only_text(page, root, address):
+    """Names, settings, columns and errors come from files that others may have written."""
+    markup = "<img src=x onerror=alert(1)>"
+    run = make_run(root / markup, agent=markup, env=markup, **{markup: markup})
+    head = f"seed,episodes,return_mean,{markup}\n"
+    (run / "metrics.csv").write_text(head + "0,1,1,1\n0,2,2,2\n")
+    for file in ("failure.txt", "job.log", "evaluation.csv"):
+        (run / file).write_text(markup)
+    make_checkpoint(run, 1, failed={"0": markup})
+    where = f"run={quote(markup)}"
+    try:
+        for path, shown in (
+            (f"?tick={quote(markup)}", ".legend li"), (f"run?{where}", "canvas"),
+            (f"episode?{where}", "h1 a"),
+        ):  # fmt: skip
+            page.goto(address + path)
+            page.locator(shown).first.wait_for()
+            assert page.locator("main img[src=x]").count() == 0
+            assert markup in page.locator("main").inner_text()
+    finally:
+        shutil.rmtree(run)
 
 
 def test_a_broken_run_has_a_page_too(page, address):
@@ -264,6 +340,8 @@ def test_light_and_dark(runs):
     assert dark != light
     runs.reload()
     assert background() == dark  # the choice is kept
+    runs.evaluate("localStorage.clear()")
+    runs.goto("about:blank")
 
 
 EVERY_PAGE = (
@@ -282,15 +360,17 @@ def test_a_phone_shows_all_without_scrolling_sideways(page, address):
         page.goto(address + path)
         page.locator("canvas, td, a.card").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_the_keyboard_reaches_everything(runs):
-    name = "document.activeElement.ariaLabel ?? document.activeElement.textContent"
-    seen = set()
+    runs.evaluate("""() => {
+        globalThis.seen = [];
+        addEventListener("focusin", ({target: x}) => seen.push(x.ariaLabel ?? x.textContent));
+    }""")
     for _ in range(40):
         runs.keyboard.press("Tab")
-        seen.add(runs.evaluate(name))
-    assert seen >= {
+    assert set(runs.evaluate("seen")) >= {
         "Runs", "Experiments", "Light or dark", "Filter runs", "Reward", "alpha", "Compare alpha",
     }  # fmt: skip
 

@@ -133,7 +133,7 @@ def test_a_broken_run_is_named_and_the_others_are_drawn(app, tmp_path):
     (tmp_path / "b" / "metrics.csv").unlink()
     answer = request(app, "/api/curves", {"run": ["a-0", "b"]}).json
     assert [curve["runs"] for curve in answer["curves"]] == [["a-0"]]
-    assert answer["problems"] == {"b": "No such file or directory."}
+    assert answer["problems"] == {"b": "metrics.csv can't be read (No such file or directory)."}
 
 
 @pytest.mark.parametrize(

@@ -169,13 +169,19 @@ def ladder(browser, tmp_path_factory):
         yield address
 
 
-@pytest.fixture
-def tab(browser, ladder):
+@pytest.fixture(scope="module")
+def shared_tab(browser):
     opened = browser.new_page()
-    opened.goto(f"{ladder}episode?run=ladder")
-    expect(opened.locator(".fields [name=level]")).to_be_visible()
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def tab(shared_tab, ladder):
+    shared_tab.goto(f"{ladder}episode?run=ladder")
+    expect(shared_tab.locator(".fields [name=level]")).to_be_visible()
+    yield shared_tab
+    shared_tab.unroute_all()
 
 
 def test_an_episode_shows_while_it_is_played_and_can_be_cancelled(tab):
@@ -210,6 +216,32 @@ def test_a_long_search_shows_its_progress_and_can_be_cancelled(tab):
     expect(tab.locator(".search .job")).to_contain_text(re.compile(r"simulation \d+ of 100000"))
     tab.get_by_role("button", name="Cancel").click()
     expect(tab.locator(".search .notice")).to_have_text("Cancelled.")
+    tab.get_by_role("button", name="Search again").click()
+    expect(tab.locator(".search .job")).to_contain_text(re.compile(r"simulation \d+ of 100000"))
+    tab.keyboard.press("Home")  # who leaves a state cancels its search
+    expect(tab.get_by_role("button", name="Search again")).to_be_enabled()
+    expect(tab.locator(".search .job")).to_be_empty()
+
+
+def test_what_the_server_no_longer_has_is_said(tab):
+    play(tab, seed=1)
+    forgotten = {"error": "This episode is no longer in memory; play it again."}
+    tab.route("**/steps/4", lambda route: route.fulfill(status=404, json=forgotten))
+    tab.locator("input.scrub").fill("4")
+    expect(tab.locator(".search .notice.error")).to_have_text(forgotten["error"])
+    follow = """async () => (await import("/static/job.js")).follow({job: 999999, state: "running"})
+        .catch((error) => error.message)"""
+    assert tab.evaluate(follow) == "There is no such job any more."
+
+
+def test_outcomes_of_chance_are_told_apart(tab):
+    """Rows are [parent, action, visits, value, …]: action 1 has two outcomes, action 0 one."""
+    names = """async (search) =>
+        (await import("/static/tree.js")).readTree(search).map((node) => node.name)"""
+    rows = [[-1, -1, 3, None], [0, 1, 1, 0.5], [0, 0, 1, 0.1], [0, 1, 2, 0.5]]
+    search = {"tree": rows, "names": {"0": "left", "1": "right"}, "luck": [None, 7, 8, 9]}
+    assert tab.evaluate(names, search) == ["root", "right · outcome 2", "left", "right · outcome 1"]
+    assert tab.evaluate(names, {**search, "luck": None}) == ["root", "right", "left", "right"]
 
 
 def test_an_error_of_the_simulator_is_shown_and_its_steps_are_kept(tab):
@@ -220,9 +252,7 @@ def test_an_error_of_the_simulator_is_shown_and_its_steps_are_kept(tab):
     expect(tab.locator(".counter")).to_have_text("0 / 1")
 
 
-def test_foreign_code_is_not_run_and_the_page_says_how(browser, ladder):
-    page = browser.new_page()
-    page.goto(f"{ladder}episode?run=foreign")
-    expect(page.locator(".notice.error")).to_contain_text("save-rl studio --trust")
-    expect(page.locator("form")).to_have_count(0)
-    page.close()
+def test_foreign_code_is_not_run_and_the_page_says_how(shared_tab, ladder):
+    shared_tab.goto(f"{ladder}episode?run=foreign")
+    expect(shared_tab.locator(".notice.error")).to_contain_text("save-rl studio --trust")
+    expect(shared_tab.locator("form")).to_have_count(0)

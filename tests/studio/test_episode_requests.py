@@ -94,6 +94,15 @@ def test_a_look_waits_for_the_state(studio, episode):
     assert shown["picture"].startswith("data:image/png;base64,")
 
 
+def test_a_look_at_a_reward_that_is_no_number_is_answered(studio):
+    """The tree of a search may hold what an episode may not."""
+    _, job = ask(f"{studio}/api/episodes/play", {"run": "ladder", "seed": playing.NAN})
+    assert events(studio, job["job"])[-1]["state"] == "failed"
+    asked = {"episode": job["job"], "step": 0, "steps": [[2, None]]}
+    code, shown = ask(f"{studio}/api/episodes/look", asked)
+    assert (code, shown["reward"]) == (200, None)
+
+
 def test_cancelling_needs_only_the_number(studio):
     asked = {"run": "ladder", "seed": playing.ENDLESS, "most": 10_000}
     _, job = ask(f"{studio}/api/episodes/play", asked)

@@ -9,7 +9,7 @@ import pytest
 
 from save_rl.report.palette import LOOKS
 from save_rl.studio.details import compare_settings, rewards_by_budget
-from save_rl.studio.server import STATIC, make_app
+from save_rl.studio.server import PAGES, STATIC, make_app
 from tests.studio.asgi import request
 from tests.studio.folders import lines, make_checkpoint, make_run
 
@@ -62,8 +62,8 @@ def test_the_page_of_a_run(tmp_path):
     assert told["checkpoints"][2]["light"]
     assert told["checkpoints"][2]["bytes"] == 100
     assert [test["file"] for test in told["evaluations"]] == [
-        "evaluation-uct.csv",
         "evaluation.csv",
+        "evaluation-uct.csv",
     ]
     assert told["settings"][0]["name"] == "episodes"
     assert told["log"].endswith("the end")
@@ -124,6 +124,20 @@ def test_all_that_a_page_loads_is_small_and_shipped():
                 assert found == "http://www.w3.org/2000/svg", f"{path.name}: {found}"
     for library in (STATIC / "vendor").glob("*.js"):
         assert (STATIC / "vendor" / f"{library.name.split('.')[0]}.LICENSE").exists()
+
+
+def test_the_head_of_a_page_names_its_modules():
+    listed = re.search(r"const PAGES = {(.*?)};", (STATIC / "app.js").read_text(), re.DOTALL)
+    assert listed
+    assert dict(re.findall(r'"(.*?)": "./(.*?)"', listed[1])) == PAGES
+    app = make_app(RESULTS, token="t")
+    for page in PAGES:
+        named = re.findall(r'modulepreload" href="/static/(.*?)"', request(app, page).body.decode())
+        used = {"app.js", PAGES[page]}  # and what these import, module by module
+        for _ in range(len(list(STATIC.glob("*.js")))):
+            texts = [(STATIC / name).read_text() for name in used]
+            used |= {name for text in texts for name in re.findall(r'from "./(.*?)";', text)}
+        assert sorted(named) == sorted(used)
 
 
 def test_colours_are_those_of_all_figures():

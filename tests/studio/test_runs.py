@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import math
 import os
 
 import pytest
@@ -101,6 +102,12 @@ def test_a_failed_run_says_why(tmp_path):
         assert summarise("run", run)["state"] == "training"
 
 
+def write_budget(run, budget):
+    config = json.loads((run / "config.json").read_text())
+    config["settings"]["budget"] = budget
+    (run / "config.json").write_text(json.dumps(config))
+
+
 def write(run, name, data):
     (run / name).write_bytes(data)
 
@@ -128,6 +135,21 @@ BROKEN = {
     "binary metrics": (
         lambda run: write(run, "metrics.csv", bytes(range(256)) * 50),
         "metrics.csv has no header.",
+    ),
+    "numbers that JSON lacks": (
+        lambda run: (write_budget(run, math.nan), (run / "metrics.csv").unlink()),
+        "metrics.csv is missing.",
+    ),
+    "a pipe": (
+        lambda run: (
+            (run / "config.json").unlink(),
+            os.mkfifo(run / "config.json"),
+        ),
+        "config.json can't be read (it is not a file).",
+    ),
+    "another pipe": (
+        lambda run: ((run / "metrics.csv").unlink(), os.mkfifo(run / "metrics.csv")),
+        "It can't be read (it is not a file).",
     ),
 }
 

@@ -140,6 +140,25 @@ def test_no_name_leads_out_of_the_folder(app, path, name):
     assert "Traceback" not in answer.json["error"]
 
 
+def test_no_file_of_a_run_leads_out_of_the_folder(tmp_path):
+    """Somebody else's run may hold links to files of yours."""
+    secret = tmp_path / "outside" / "secret"
+    secret.parent.mkdir()
+    secret.write_text("secret,seed,episodes\n1,2,3\n")
+    run = make_run(tmp_path / "root" / "run", lines(3))
+    app = make_app(tmp_path / "root", token=TOKEN)
+    for name in ("job.log", "failure.txt", "evaluation.csv", "metrics.csv", "config.json"):
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(secret)
+        for path in ("/api/run", "/api/curves", "/api/runs", "/api/episodes"):
+            answer = request(app, path, {"run": "run"})
+            assert answer.status == 200
+            assert b"secret" not in answer.body, (name, path)
+    assert request(app, "/api/runs").json["runs"][0]["problem"] == (
+        "config.json can't be read (it is a link, and none is followed)."
+    )
+
+
 def test_links_are_not_followed_when_looking_for_runs(app):
     assert [run["name"] for run in request(app, "/api/runs").json["runs"]] == ["first"]
 

@@ -126,8 +126,11 @@ def _curves(request: Request) -> Response:
         try:
             settings = read_config(run)["settings"]
             tables[name] = library.metrics.read(run / "metrics.csv")
-        except (Unreadable, OSError) as error:
-            problems[name] = f"{getattr(error, 'strerror', None) or error}."
+        except Unreadable as error:
+            problems[name] = f"{error}."
+            continue
+        except OSError as error:
+            problems[name] = f"metrics.csv can't be read ({error.strerror})."
             continue
         key = _group(settings) if together else name
         groups.setdefault(key, []).append(name)

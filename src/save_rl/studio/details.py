@@ -30,6 +30,7 @@ from save_rl.training.settings import TrainSettings
 PICTURES = {".png": "image/png", ".gif": "image/gif"}
 """Kinds of files that are handed out as they are."""
 _LAST_WORDS = 4000  # bytes of job.log
+_MAIN_TESTS = "evaluation.csv"
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -83,8 +84,9 @@ def checkpoints(run: Path, folder: str) -> list[dict[str, Any]]:
             if not isinstance(manifest, dict):
                 raise Unreadable("manifest.json is damaged")
             entry |= {
-                "time_s": manifest.get("time_s"), "light": manifest.get("light") is True,
-                "failed": manifest.get("failed") or {}, "scores": manifest.get("scores"),
+                "time_s": _of_kind(manifest, "time_s", int | float),
+                "light": manifest.get("light") is True, "scores": manifest.get("scores"),
+                "failed": _of_kind(manifest, "failed", dict) or {},
                 "bytes": (path / "arrays.npz").stat().st_size,
                 "saved": path.stat().st_mtime,
             }  # fmt: skip
@@ -96,10 +98,15 @@ def checkpoints(run: Path, folder: str) -> list[dict[str, Any]]:
     return found
 
 
+def _of_kind(manifest: dict[str, Any], name: str, kind: Any) -> Any:
+    """Return an entry of a manifest; None if it is absent or something else."""
+    return value if isinstance(value := manifest.get(name), kind) else None
+
+
 def last_words(run: Path) -> str:
     """Return the end of a run's job.log; "" without one."""
     try:
-        return read_bytes(run / "job.log")[-_LAST_WORDS:].decode(errors="replace")
+        return read_bytes(run / "job.log", _LAST_WORDS).decode(errors="replace")
     except Unreadable:
         return ""
 
@@ -121,6 +128,7 @@ def describe(name: str, run: Path) -> dict[str, Any]:
         told["settings"] = []  # its line says what is wrong
     files = sorted(entry.name for entry in os.scandir(run) if entry.is_file())
     tests = [file for file in files if file.startswith("evaluation") and file.endswith(".csv")]
+    tests.sort(key=lambda file: file != _MAIN_TESTS)
     told |= {
         "files": [file for file in files if not file.startswith(".")],
         "evaluations": [rewards_by_budget(run / file) for file in tests],

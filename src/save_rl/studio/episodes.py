@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from save_rl.errors import InputError, require
+from save_rl.studio.answers import JSON, to_json
 from save_rl.studio.episode_store import Episode, Store
 from save_rl.studio.folder import NotInFolder
 from save_rl.studio.jobs import Busy, Job, Jobs
@@ -156,7 +157,7 @@ def _about(request: Request) -> Response:
     known = choices(run, str(name), request.app.state.trust)
     state = service(request)
     played = [_told(state, episode) for episode in state.store.of_run(str(name))]
-    return JSONResponse({**known, "episodes": played})
+    return JSON({**known, "episodes": played})
 
 
 def _told(state: Episodes, episode: Episode) -> dict[str, Any]:
@@ -192,9 +193,9 @@ async def _search(request: Request) -> Response:
 
 def _answer(jobs: Jobs, add: Callable[[], Job]) -> Response:
     try:
-        return JSONResponse(_job(add(), jobs))
+        return JSON(_job(add(), jobs))
     except Busy as busy:
-        return JSONResponse({"error": str(busy)}, 429)
+        return JSON({"error": str(busy)}, 429)
 
 
 async def _look(request: Request) -> Response:
@@ -208,9 +209,9 @@ async def _look(request: Request) -> Response:
     try:
         job, known = state.look(run, episode, number, steps)
     except Busy as busy:
-        return JSONResponse({"error": str(busy)}, 429)
+        return JSON({"error": str(busy)}, 429)
     if job is None:
-        return JSONResponse(known)
+        return JSON(known)
     with suppress(TimeoutError):
         async with asyncio.timeout(_LOOK_SECONDS):
             while not job.over:
@@ -219,10 +220,10 @@ async def _look(request: Request) -> Response:
                 await asyncio.sleep(_WAIT)
     if not job.over:
         state.jobs.cancel(job)
-        return JSONResponse({"error": "There was no answer in time; is a search going on?"}, 503)
+        return JSON({"error": "There was no answer in time; is a search going on?"}, 503)
     if job.state == "done":
-        return JSONResponse(job.result)
-    return JSONResponse({"error": job.why or "It was cancelled."}, 409)
+        return JSON(job.result)
+    return JSON({"error": job.why or "It was cancelled."}, 409)
 
 
 def _is_step(step: Any) -> bool:
@@ -237,14 +238,14 @@ def _number(request: Request, name: str) -> int:
 
 
 def _summary(request: Request) -> Response:
-    return JSONResponse(_told(service(request), _episode(request, _number(request, "number"))))
+    return JSON(_told(service(request), _episode(request, _number(request, "number"))))
 
 
 def _step(request: Request) -> Response:
     episode, step = _episode(request, _number(request, "number")), _number(request, "step")
     if step >= len(episode.steps):
         raise NotInFolder(f"There is no step {step}.")
-    return JSONResponse(episode.step(step))
+    return JSON(episode.step(step))
 
 
 def _picture(request: Request) -> Response:
@@ -262,13 +263,13 @@ def _found_job(request: Request) -> Job:
 
 
 def _job_now(request: Request) -> Response:
-    return JSONResponse(_job(_found_job(request), service(request).jobs))
+    return JSON(_job(_found_job(request), service(request).jobs))
 
 
 def _cancel(request: Request) -> Response:
     job, jobs = _found_job(request), service(request).jobs
     jobs.cancel(job)
-    return JSONResponse(_job(job, jobs))
+    return JSON(_job(job, jobs))
 
 
 def _events(request: Request) -> Response:
@@ -280,7 +281,7 @@ def _events(request: Request) -> Response:
         while not stopping():
             if job.version != version or jobs.ahead_of(job) != ahead:
                 version, ahead, quiet = job.version, jobs.ahead_of(job), 0.0
-                yield f"data: {json.dumps(_job(job, jobs))}\n\n"
+                yield f"data: {to_json(_job(job, jobs))}\n\n"
             if job.over:
                 return
             await asyncio.sleep(_WAIT)

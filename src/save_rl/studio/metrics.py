@@ -1,5 +1,6 @@
 """metrics.csv: its last lines for the list of runs, all of it for curves, read on as it grows."""
 
+import itertools
 import math
 import os
 import threading
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
+
+from save_rl.studio.reading import open_file
 
 _BLOCK = 2**20  # bytes
 _TAIL = 2**13  # bytes
@@ -62,7 +65,7 @@ class MetricsReader:
 
     def read(self) -> Table:
         """Return all whole lines; a half-written last line is left for the next time."""
-        with self._lock, self._path.open("rb") as file:
+        with self._lock, open_file(self._path) as file:
             now = os.fstat(file.fileno())
             identity = (now.st_dev, now.st_ino)
             shrunk = now.st_size < self._offset
@@ -121,15 +124,14 @@ class MetricsCache:
 
 def _open(path: Path) -> tuple[BinaryIO, tuple[str, ...], int, int]:
     """Return an open file, its columns, and where its lines begin and end."""
-    file = path.open("rb")
+    file = open_file(path)
     columns = _columns(file.readline(_BLOCK))
     return file, columns, file.tell(), os.fstat(file.fileno()).st_size
 
 
 def _whole_lines(file: BinaryIO, first: int, size: int, start: int) -> list[bytes]:
     """Return the lines that lie completely in `size` bytes from `first`."""
-    file.seek(first)
-    data = file.read(size)
+    data = os.pread(file.fileno(), size, first)  # and no more, as a buffer would
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     return lines[1:] if first > start else lines  # the first one lacks its beginning
 
@@ -150,8 +152,8 @@ def read_tail(path: Path, lines: int) -> Table:
 def sample_column(path: Path, name: str, points: int, seeds: int = 1) -> list[float]:
     """Return means of a column at no more than `points` places of a file, without reading it all.
 
-    Places are evenly spaced over the file; those without a value are left out. seeds: lines that
-    belong together.
+    Places are evenly spaced over the file; those without a value are left out, and the first
+    values count where there are many. seeds: lines that belong together.
     """
     file, columns, start, end = _open(path)
     with file:
@@ -166,17 +168,20 @@ def sample_column(path: Path, name: str, points: int, seeds: int = 1) -> list[fl
             places = np.linspace(start, end - size, points).astype(int).tolist()
             groups = [_whole_lines(file, place, size, start) for place in places]
     index, found = columns.index(name), []
+    enough = max(_LINES_PER_POINT, seeds)
     for group in groups:
-        cells = [_number(line.split(b","), index, len(columns)) for line in group]
-        known = [cell for cell in cells if math.isfinite(cell)]
+        cells = (_number(line, index, len(columns)) for line in group)
+        known = list(itertools.islice(filter(math.isfinite, cells), enough))
         if known:
             found.append(float(f"{sum(known) / len(known):.4g}"))
     return found
 
 
-def _number(cells: list[bytes], index: int, width: int) -> float:
+def _number(line: bytes, index: int, width: int) -> float:
     """Return one number of a line; NaN for an empty cell or a damaged line."""
+    if line.count(b",") != width - 1:
+        return math.nan
     try:
-        return float(cells[index]) if len(cells) == width else math.nan
+        return float(line.split(b",", index + 1)[index])
     except ValueError:
         return math.nan

@@ -211,15 +211,14 @@ class Player:
 
     def _shown(self, state: Any) -> tuple[bytes, dict[str, str]]:
         """Return the picture of a state; or a text, and a note if a picture failed."""
-        from save_rl.studio.records import picture, words
+        from save_rl.studio.records import no_picture, picture, words
 
         sim, shown = self.acting.simulator, b""
         if not self._note:
             try:
                 shown = picture(sim, state)
             except (SimulatorFailed, ValueError) as error:  # such as a package to draw with
-                last = str(error).splitlines()[-1]
-                self._note = f"There is no picture: {last}"
+                self._note = no_picture(error)
         return shown, {"text": "" if shown else words(sim, state), "note": self._note}
 
 

@@ -1,14 +1,16 @@
 """The files of a run or experiment, read carefully: what is wrong with one is said, not raised."""
 
 import csv
+import errno
 import fcntl
 import io
 import json
 import math
 import os
+import stat
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -22,10 +24,29 @@ class Unreadable(ValueError):
     """A file can't be used; says why."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the content of a file; raise Unreadable with a reason."""
+def open_file(path: Path) -> BinaryIO:
+    """Open a file of a run; refuse a link, which may lead out of the folder, and what is no file.
+
+    A pipe, for one, would keep its reader waiting.
+    """
     try:
-        with path.open("rb") as file:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a link, and none is followed") from None
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a file")
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(path: Path, last: int | None = None) -> bytes:
+    """Return the content of a file, or its last bytes; raise Unreadable with a reason."""
+    try:
+        with open_file(path) as file:
+            if last is not None:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - last))
             data = file.read(_LONGEST + 1)
     except FileNotFoundError:
         raise Unreadable(f"{path.name} is missing") from None
@@ -70,6 +91,8 @@ def read_config(run: Path) -> dict[str, Any]:
 
 def finite(value: Any) -> Any:
     """Return a value as JSON can hold it: None for NaN and infinities."""
+    if type(value) is float:  # most are
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {name: finite(x) for name, x in value.items()}
     if isinstance(value, list | tuple):

@@ -163,6 +163,19 @@ def picture(sim: Any, state: State) -> bytes:
     return file.getvalue()
 
 
+def no_picture(error: BaseException) -> str:
+    """Return in one sentence why a state could not be drawn, and what to install for it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ModuleNotFoundError) and cause.name == "pygame":
+            why = "pygame is not installed; get it with: pip install pygame"
+            break
+        cause = cause.__cause__
+    else:
+        why = str(error).splitlines()[-1]
+    return f"There is no picture: {why}"
+
+
 def words(sim: Simulator, state: State) -> str:
     """Return a state as text, for simulators without pictures: itself, or what it shows."""
     text = str(state)

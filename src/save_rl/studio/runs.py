@@ -24,7 +24,19 @@ _SPARK = 32  # points of the small curve
 
 
 def summarise(name: str, run: Path) -> dict[str, Any]:
-    """Return the line of a run; if files are broken, its state is so and `problem` says which."""
+    """Return the line of a run; if files are broken, its state is so and `problem` says which.
+
+    Whatever is in its files, there is a line: one broken run must not hide the others.
+    """
+    try:
+        return finite(_line(name, run))
+    except Exception as error:
+        why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        problem = f"It can't be read ({why})."
+        return {"name": name, "state": "broken", "problem": problem, "updated": None}
+
+
+def _line(name: str, run: Path) -> dict[str, Any]:
     line: dict[str, Any] = {"name": name, "state": "broken", "problem": "", "updated": None}
     try:
         settings = read_config(run)["settings"]
@@ -63,7 +75,7 @@ def summarise(name: str, run: Path) -> dict[str, Any]:
         line["problem"] = failed
     elif table.damaged:
         line["problem"] = "metrics.csv has damaged lines; they are left out."
-    return finite(line)
+    return line
 
 
 def _is_count(value: Any) -> bool:
@@ -124,7 +136,7 @@ class Library:
                 mark = _mark(run)
                 known = before.get(name)
                 if known is None or known[0] != mark:
-                    known = mark, _summarise_anything(name, run)
+                    known = mark, summarise(name, run)
                 self._known[name] = known
             return [line for _, line in self._known.values()]
 
@@ -135,15 +147,6 @@ class Library:
             "folder": str(self.folder.root), "cut": found.cut, "now": time.time(),
             "runs": self.lines(),
         }  # fmt: skip
-
-
-def _summarise_anything(name: str, run: Path) -> dict[str, Any]:
-    """Return a line for any folder: a broken run must not keep the others from being shown."""
-    try:
-        return summarise(name, run)
-    except Exception as error:  # whatever is in its files
-        why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        return {"name": name, "state": "broken", "problem": f"It can't be read ({why})."}
 
 
 def _mark(run: Path) -> tuple[Any, ...]:

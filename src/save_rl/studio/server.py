@@ -1,5 +1,6 @@
 """The application: routes of all parts, the page around them, static files."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ from save_rl.studio.security import Guard
 from save_rl.studio.stream import Stream
 
 STATIC = Path(__file__).parent / "static"
-PAGES = ("/", "/run", "/episode", "/experiments", "/experiment")
-"""All are the same HTML; `static/app.js` shows the module of the path."""
+PAGES = {
+    "/": "runs.js", "/run": "run.js", "/episode": "episode.js", "/experiments": "experiments.js",
+    "/experiment": "experiment.js",
+}  # fmt: skip
+"""All are the same HTML; `static/app.js` shows this module."""
+_IMPORT = re.compile(r'from "\./([\w.]+)"')
 
 
 def make_app(
@@ -53,12 +58,30 @@ def make_app(
     app.state.stream = Stream(app.state.library, seconds)
     app.state.trust = trust
     app.state.episodes = episodes.Episodes(trust)
-    app.state.html = (STATIC / "index.html").read_text().replace("TOKEN", token)
+    html = (STATIC / "index.html").read_text().replace("TOKEN", token)
+    app.state.html = {path: html.replace("<!-- AHEAD -->", _ahead(path)) for path in PAGES}
     return app
 
 
+def modules(name: str) -> list[str]:
+    """Return a module and all that it imports, directly or not."""
+    found = [name]
+    for one in found:
+        imported = _IMPORT.findall((STATIC / one).read_text())
+        found.extend(dict.fromkeys(other for other in imported if other not in found))
+    return found
+
+
+def _ahead(path: str) -> str:
+    """Return links to all that a page will ask for, so that nothing waits for something else."""
+    links = [f'<link rel="modulepreload" href="/static/{name}">' for name in modules(PAGES[path])]
+    if path == "/":
+        links.append('<link rel="preload" href="/api/runs" as="fetch" crossorigin>')
+    return "\n".join(links)
+
+
 def _page(request: Request) -> Response:
-    return HTMLResponse(request.app.state.html)
+    return HTMLResponse(request.app.state.html[request.url.path])
 
 
 def _nothing(request: Request) -> Response:

@@ -2,12 +2,12 @@
 once a second, and not at all while none does."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
+from save_rl.studio.answers import to_json
 from save_rl.studio.runs import Library
 
 _ALIVE = 15  # seconds between signs of life
@@ -81,4 +81,4 @@ class Stream:
 
 
 def _event(name: str, data: Any) -> str:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+    return f"event: {name}\ndata: {to_json(data)}\n\n"

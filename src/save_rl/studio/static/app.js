@@ -49,6 +49,8 @@ export function address(path, query = {}) {
   return pairs.length ? `${path}?${pairs.join("&")}` : path;
 }
 
+export const GONE = "The server does not answer; is save-rl studio still running?";
+
 async function answer(response) {
   let data = null;
   try { data = await response.json(); } catch { /* said below */ }
@@ -62,7 +64,7 @@ async function ask(url, options) {
     response = await fetch(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The server does not answer; is save-rl studio still running?");
+    throw new Error(GONE);
   }
   return answer(response);
 }

@@ -245,7 +245,7 @@ export class Chart {
 
   /** Download what is shown as a CSV. */
   csv(name, over, metric) {
-    const quote = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
     const lines = [["curve", over, metric, "lowest", "highest"].join(",")];
     for (const c of this.#shown()) {
       c.x.forEach((x, i) => lines.push([quote(c.title ?? c.label), x, c.median[i], c.low?.[i] ?? "", c.high?.[i] ?? ""].join(",")));

@@ -25,17 +25,17 @@ class Page {
   constructor(main, run, about, query) {
     Object.assign(this, { run, about, query, job: null });
     this.viewer = new Viewer(run, /puct/.test(about.agent) ? "prior" : "Qθ");
-    this.form = this.makeForm();
     this.status = el("div.job", { role: "status", "aria-live": "polite" });
+    this.form = this.makeForm();
     this.played = el("div.played", { "aria-label": "played episodes" });
     this.empty = el("p.hint", {}, "Choose a seed and press Play: the server plays the episode here, and keeps every search.");
-    main.append(el("section.card.setup", {}, this.form, this.status, this.played), this.empty, this.viewer.body);
+    main.append(el("section.card.setup", {}, this.form, this.played), this.empty, this.viewer.body);
     this.showPlayed(about.episodes);
     const wanted = about.episodes.find((e) => String(e.episode) === query.get("episode")) ?? about.episodes[0];
     if (wanted) this.open(wanted, Number(query.get("step")) || 0);
     const going = about.episodes.find((e) => e.job && !isOver(e.job));
     if (going) this.track(going.job, going.episode === wanted.episode).then(() => this.prepare(true));
-    else this.prepare();
+    else this.prepare(Boolean(wanted));
   }
 
   // ---- what to play -------------------------------------------------------------------------
@@ -60,7 +60,7 @@ class Page {
       field("Budget", whole("budget", known("budget", about.budget), 0, 100000), "simulations per decision"),
       field("c", el("input", { name: "c", type: "number", min: 0, step: "any", value: known("c", about.c), required: true }), "weight of exploration in the search"),
       field("Most steps", whole("most", known("most", 500), 1, 10000), "longer episodes are stopped"),
-      this.button);
+      this.button, this.status);
   }
 
   settings() {
@@ -78,7 +78,7 @@ class Page {
   async prepare(quietly = false) {
     try {
       const job = await follow(await postJSON("/api/episodes/open", { run: this.run }), (now) => {
-        if (!this.job && !quietly) this.showJob(now, "Loading");
+        if (!this.job && !quietly) this.showJob(now);
       });
       if (!this.job && !quietly) this.showJob(job);
       if (job.state !== "done") return;
@@ -152,7 +152,7 @@ class Page {
     const bar = this.status.querySelector("progress") ?? el("progress", { max: 1 });
     if (share === null) bar.removeAttribute("value"); else bar.value = share;
     const text = this.status.querySelector(".text") ?? el("span.text");
-    text.textContent = `${doing}: ${progressText(job)}`;
+    text.textContent = doing ? `${doing}: ${progressText(job)}` : progressText(job);
     if (!this.status.contains(bar)) {
       this.status.replaceChildren(bar, text, el("button.cancel", { type: "button", onclick: (event) => {
         event.target.disabled = true;

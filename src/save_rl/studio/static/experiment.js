@@ -25,10 +25,10 @@ export async function show(main, query) {
       el("h1", {}, name === "." ? one.experiment : name)),
     one.runs.length ? el("a.button", { href: address("/", { tick: one.runs.slice(0, 100), together: 1 }) }, "Compare its runs") : ""),
     ...one.problems.map((problem) => notice(problem, "warn")),
-    el("section.card", { id: "claims" }, el("h2", {}, "Claims of the paper"), one.claims.length ? claimTable(one.claims) : el("p.soft", {}, "None are recorded yet.")),
+    el("section.card", { id: "claims" }, el("h2", {}, "Claims"), one.claims.length ? claimTable(one.claims) : el("p.soft", {}, "None are recorded yet.")),
     ...(one.pictures.length ? [el("section.card", {}, el("h2", {}, "Figure"), picture(one.pictures[0]))] : []),
     el("div.columns", {},
-      el("section.card", {}, el("h2", {}, "Axes"), pairs(Object.entries(one.axes))),
+      el("section.card", {}, el("h2", {}, "Axes"), pairs(Object.entries(one.axes ?? {}))),
       el("section.card", {}, el("h2", {}, "Provenance"), pairs([
         ["Command", from.command], ["Device", from.device], ["CPU", from.cpu && `${from.cpu}, ${from.cores} cores`],
         ["Python", from.python], ["Time", from.wall_time_s && duration(from.wall_time_s)],

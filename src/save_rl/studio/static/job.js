@@ -1,8 +1,8 @@
 // A job of the server: its progress as it goes on, and how to cancel it.
-import { getJSON, postJSON } from "./app.js";
+import { GONE, getJSON, postJSON } from "./app.js";
 
 const SLOWLY = 1500;  // milliseconds between two questions of a page that nobody sees
-const GONE = "The server does not answer; is save-rl studio still running?";
+const PATIENCE = 5;  // questions without an answer
 
 /** Follow a job; onchange(job) for every change. Resolves with the job when it is over.
  *  Only a visible page keeps a stream open: browsers allow six connections to a server, for all its
@@ -25,20 +25,23 @@ export function follow(job, onchange) {
       onchange?.(now);
       if (isOver(now)) end(done, now);
     };
-    const miss = (all) => {
+    const miss = (error) => {
       lost += 1;
-      if (all || lost > 5) end(fail, new Error(GONE));
+      if (error.message !== GONE || lost > PATIENCE) end(fail, error);
     };
     const ask = async () => {
-      try { hear(await getJSON(`/api/jobs/${job.job}`)); } catch (error) { miss(error.message !== GONE); }
-      if (document.hidden && timer !== null) timer = setTimeout(ask, SLOWLY);
+      try { hear(await getJSON(`/api/jobs/${job.job}`)); } catch (error) { miss(error); }
+      if (timer !== null) timer = setTimeout(ask, SLOWLY);
     };
     function listen() {
       stop();
       if (document.hidden) { timer = setTimeout(ask, SLOWLY); return; }
       source = new EventSource(`/api/jobs/${job.job}/events`);
       source.onmessage = (event) => hear(JSON.parse(event.data));
-      source.onerror = () => miss(source?.readyState === EventSource.CLOSED);
+      source.onerror = () => {  // it tries again by itself, unless the server has refused
+        if (source?.readyState === EventSource.CLOSED) timer = setTimeout(ask, 0);
+        else miss(new Error(GONE));
+      };
     }
     onchange?.(job);
     if (isOver(job)) { done(job); return; }
@@ -54,7 +57,7 @@ export const cancel = (job) => postJSON(`/api/jobs/${job.job}/cancel`);
 /** A job's progress in words. */
 export function progressText(job) {
   if (job.state === "waiting") return job.ahead > 0 ? `waiting for ${job.ahead} before it` : "waiting";
-  if (job.do === "open") return "loading the agent";
+  if (job.do === "open") return "Loading the agent";
   const search = job.simulations > 0 && job.budget > 1 ? `simulation ${job.simulations} of ${job.budget}` : "";
   if (job.do === "search") return search || "searching";
   return [`step ${job.done + 1}`, search].filter(Boolean).join(", ");

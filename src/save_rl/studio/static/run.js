@@ -25,6 +25,7 @@ export async function show(main, query) {
 
   function fill(fresh) {
     state.replaceChildren(el(`span.chip.${fresh.line.state}`, {}, fresh.line.state));
+    curves.section.classList.toggle("hidden", fresh.line.updated === null);
     head.replaceChildren(...factsOf(fresh));
     const parts = JSON.stringify([fresh.settings, fresh.evaluations, fresh.checkpoints, fresh.best, fresh.log]);
     if (parts === drawn) return; // what is open stays open
@@ -37,7 +38,6 @@ export async function show(main, query) {
   }
 
   fill(told);
-  curves.section.classList.toggle("hidden", told.line.updated === null);
   await curves.renew();
   let timer = null;
   listen(({ kind, data }) => {
@@ -74,6 +74,7 @@ function curveSection(name) {
   const still = el("p.soft.small");
   const charts = new Map();
   let last = null;
+  let asked = 0;
   const axis = el("select", { id: "axis", onchange: () => { choice.x = axis.value; renew(); } },
     Object.entries(AXES).map(([key, text]) => el("option", { value: key }, text)));
   const box = (text, key) => el("label", {}, el("input", { type: "checkbox", id: key, checked: choice[key],
@@ -83,8 +84,16 @@ function curveSection(name) {
     grid, still);
 
   async function renew() {
-    const columns = last?.columns ?? (await getJSON("/api/curves", { run: name })).columns;
-    last = await getJSON("/api/curves", { run: name, metric: metricsOf(columns), x: choice.x, log: choice.logX ? 1 : 0, points: 300 });
+    const mine = (asked += 1);
+    try {
+      const columns = last?.columns.length ? last.columns : (await getJSON("/api/curves", { run: name })).columns;
+      const got = await getJSON("/api/curves", { run: name, metric: metricsOf(columns), x: choice.x, log: choice.logX ? 1 : 0, points: 300 });
+      if (mine !== asked) return; // another choice was made meanwhile
+      last = got;
+    } catch (error) {
+      if (mine === asked) still.textContent = error.message;
+      return;
+    }
     const constant = [];
     for (const curve of last.curves) {
       const varies = curve.x.length > 0 && Math.min(...(curve.low ?? curve.median)) < Math.max(...(curve.high ?? curve.median));
@@ -123,9 +132,9 @@ function settingSection(settings) {
 
 function testSection(evaluations, path) {
   const section = el("section.card", { id: "tests" }, el("h2", {}, "Test rewards by budget"));
+  const ends = evaluations.flatMap((test) => test.budgets.flatMap((b) => [b.mean - b.error, b.mean + b.error]));
+  const [low, high] = [Math.min(0, ...ends), Math.max(0, ...ends)]; // one scale for all
   for (const test of evaluations) {
-    const means = test.budgets.flatMap((b) => [b.mean - b.error, b.mean + b.error]);
-    const [low, high] = [Math.min(0, ...means), Math.max(0, ...means)];
     const place = (value) => `${(100 * (value - low)) / (high - low || 1)}%`;
     section.append(el("h3", {}, test.file), test.problem ? notice(test.problem, "warn") : el("table.plain", {},
       el("thead", {}, el("tr", {}, el("th", {}, "Budget"), el("th"), el("th.number", {}, "Reward"), el("th.number", {}, "Episodes"))),

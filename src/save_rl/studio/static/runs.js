@@ -12,7 +12,7 @@ const COLUMNS = [
   { key: "env", text: "Environment", of: (run) => run.env ?? "", kind: "env" },
   { key: "agent", text: "Agent", of: (run) => run.label ?? "", kind: "agent" },
   { key: "seeds", text: "Seeds", of: (run) => run.seeds?.length ?? 0, kind: "seeds number", down: true },
-  { key: "progress", text: "Progress", of: (run) => (run.target ? run.done / run.target : -1), kind: "progress", down: true },
+  { key: "progress", text: "Progress", of: (run) => (run.target ? (run.done ?? -1) / run.target : -1), kind: "progress", down: true },
   { key: "reward", text: "Reward", of: (run) => run.test_reward ?? run.reward ?? -Infinity, kind: "reward number", down: true },
   { key: "curve", text: "", kind: "curve" },
   { key: "speed", text: "Steps/s", of: (run) => run.steps_per_s ?? -1, kind: "speed number", down: true },
@@ -25,6 +25,7 @@ export async function show(main, query) {
   const ticked = new Set(query.getAll("tick"));
   const view = { sort: query.get("sort") ?? "updated", down: query.get("up") !== "1", filter: query.get("filter") ?? "", states: new Set(query.getAll("state")) };
   const kept = new Map();
+  let compared = []; // ticked runs that are there
   let skew = 0; // seconds by which the server's clock is ahead of ours
 
   function remember(part) {
@@ -90,7 +91,17 @@ export async function show(main, query) {
     remember({});
     for (const [name, row] of rows) mark(name, row);
     untick.classList.toggle("hidden", ticked.size === 0);
-    compare.show([...ticked].filter((name) => runs.has(name)));
+    markEveryone(visible());
+    compared = comparable();
+    compare.show(compared);
+  }
+
+  const comparable = () => [...ticked].filter((name) => runs.has(name));
+
+  function markEveryone(shown) {
+    const count = shown.filter((run) => ticked.has(run.name)).length;
+    everyone.checked = count > 0 && count === shown.length;
+    everyone.indeterminate = count > 0 && count < shown.length;
   }
 
   function mark(name, row) {
@@ -161,6 +172,7 @@ export async function show(main, query) {
       if (cell.dataset.key === view.sort) cell.setAttribute("aria-sort", view.down ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     }
+    markEveryone(order);
     const counts = Object.fromEntries(STATES.map((s) => [s, [...runs.values()].filter((run) => run.state === s).length]));
     const told = JSON.stringify([counts, [...view.states]]);
     if (told !== chips.dataset.told) { // else they would lose the focus
@@ -193,6 +205,7 @@ export async function show(main, query) {
       fill(rows.get(run.name), run);
     }
     if (changed.length || gone.length || kind === "all") arrange();
+    if (comparable().join("\n") !== compared.join("\n")) tickedChanged(); // one is gone, or there at last
     compare.renew(changed.map((run) => run.name));
   }
 
@@ -204,7 +217,6 @@ export async function show(main, query) {
   });
   setInterval(() => { for (const [name, row] of rows) age(row, runs.get(name)); }, 5000);
   hear({ kind: "all", data: await getJSON("/api/runs") });
-  if (ticked.size) tickedChanged();
   listen(hear);
 }
 

@@ -17,7 +17,16 @@ export function readTree(search) {
   for (const node of nodes.slice(1)) nodes[node.parent].children.push(node);
   const better = (a, b) => b.visits - a.visits || (b.value ?? -Infinity) - (a.value ?? -Infinity) || a.at - b.at;
   for (const node of nodes) node.children.sort(better);
+  if (search.luck) for (const node of nodes) nameOutcomes(node.children);
   return nodes;
+}
+
+/** With chance, an action leads to several nodes: number them. */
+function nameOutcomes(children) {
+  const same = Map.groupBy(children, (child) => child.action);
+  for (const outcomes of same.values()) {
+    if (outcomes.length > 1) outcomes.forEach((child, i) => { child.name += ` · outcome ${i + 1}`; });
+  }
 }
 
 /** The nodes from the root, without it, to a node. */
@@ -69,10 +78,10 @@ export function drawTree(host, search, { onselect, selected = null } = {}) {
         if (i > 0) row += 1;
         put(child, depth + 1);
       });
-      const rest = closed.has(node.at) ? 0 : node.children.length - children.length;
-      if (rest > 0) {
+      const left = closed.has(node.at) ? 0 : node.children.length - children.length;
+      if (left > 0) {
         row += 1;
-        more.push({ node, depth: depth + 1, row, rest });
+        more.push({ node, depth: depth + 1, row, rest: left });
       }
     })(nodes[0], 0);
     return { found, more, rows: row + 1 };
@@ -83,7 +92,7 @@ export function drawTree(host, search, { onselect, selected = null } = {}) {
     const deepest = Math.max(...found.map((p) => p.depth), ...more.map((p) => p.depth));
     const width = Array.from({ length: deepest + 1 }, (_, depth) => {
       const texts = found.filter((p) => p.depth === depth && depth > 0).map((p) => label(p.node));
-      texts.push(...more.filter((p) => p.depth === depth).map((p) => `${p.rest} more actions`));
+      texts.push(...more.filter((p) => p.depth === depth).map((p) => rest(p.rest)));
       return depth === 0 ? 0 : Math.max(70, ...texts.map((text) => text.length * LETTER)) + 2 * GAP;
     });
     const x = [];
@@ -106,13 +115,17 @@ export function drawTree(host, search, { onselect, selected = null } = {}) {
       const reveal = () => { shown.set(p.node.at, Infinity); draw(); };
       return svg("g", { class: "more", role: "button", tabindex: "0", onclick: reveal, onkeydown: onEnter(reveal) },
         svg("path", { d: bent(x[from.depth], y(from.row), x[from.depth] + GAP, y(p.row)), class: "edge faint" }),
-        svg("text", { x: x[from.depth] + GAP + 6, y: y(p.row) + 4 }, `${p.rest} more action${p.rest > 1 ? "s" : ""}`));
+        svg("text", { x: x[from.depth] + GAP + 6, y: y(p.row) + 4 }, rest(p.rest)));
     });
     const marks = found.map((p) => mark(p, x[p.depth], y(p.row), x[p.depth - 1], at));
     const size = [x[deepest] + MARGIN + LARGE + (more.length ? 90 : 24), y(rows - 1) + LARGE + MARGIN];
     const focused = document.activeElement?.dataset?.node;
     canvas.replaceChildren(svg("svg", { width: size[0], height: size[1], viewBox: `0 0 ${size[0]} ${size[1]}` }, edges, stubs, marks));
     if (focused !== undefined) canvas.querySelector(`[data-node="${focused}"]`)?.focus({ preventScroll: true });
+  }
+
+  function rest(count) {
+    return `${count} more ${search.luck ? "outcome" : "action"}${count > 1 ? "s" : ""}`;
   }
 
   function label(node) {

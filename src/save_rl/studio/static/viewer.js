@@ -11,6 +11,8 @@ const ICONS = {
 };
 const icon = (name) => svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
 
+const KEPT = 64; // steps; the tree of a large search has some hundred kilobytes
+
 /** prior: what the agent's network gives, in a word. `body` is the element to show. */
 export class Viewer {
   constructor(run, prior) {
@@ -33,8 +35,8 @@ export class Viewer {
     this.curveLabels = el("div.curve-labels");
     this.facts = el("dl.facts");
     this.actions = el("div.table");
-    this.budget = el("input", { type: "number", min: 0, max: 100000, step: 1, name: "again-budget", "aria-label": "budget" });
-    this.c = el("input", { type: "number", min: 0, step: "any", name: "again-c", "aria-label": "c" });
+    this.budget = el("input", { type: "number", min: 0, max: 100000, step: 1, name: "again-budget", "aria-label": "budget", required: true });
+    this.c = el("input", { type: "number", min: 0, step: "any", name: "again-c", "aria-label": "c", required: true });
     this.againButton = el("button", { type: "submit" }, "Search again");
     this.againStatus = el("div.job", { role: "status" });
     this.againForm = el("form.again", { onsubmit: (event) => { event.preventDefault(); this.searchAgain(); } },
@@ -43,6 +45,9 @@ export class Viewer {
     this.inspector = el("aside.inspector", { "aria-live": "polite" });
     this.treeTools = el("div.tools", {}, button("Expand all", "Expand all", () => this.drawn?.expandAll()), button("Collapse", "Collapse", () => this.drawn?.collapse()));
     this.searchTitle = el("h2", {}, "Search");
+    this.treeCard = el("section.card.treecard", {}, el("div.head", {}, el("h2", {}, "Tree"),
+      el("p.soft.small.legend", {}, "size: visits · colour: value · square: ends the episode"), this.treeTools),
+    el("div.treerow", {}, this.tree, this.inspector));
     this.body.append(
       el("div.split", {},
         el("section.card.watch", {}, this.figure,
@@ -50,16 +55,14 @@ export class Viewer {
             this.playButton, button(icon("on"), "on (→)", () => this.go(this.at + 1)), this.slider, this.counter),
           el("div.curve", {}, this.curve, this.curveLabels), this.facts),
         el("section.card.search", {}, el("div.head", {}, this.searchTitle, this.againForm), this.againStatus, this.actions)),
-      el("section.card.treecard", {}, el("div.head", {}, el("h2", {}, "Tree"),
-        el("p.soft.small.legend", {}, "size: visits · colour: value · square: ends the episode"), this.treeTools),
-      el("div.treerow", {}, this.tree, this.inspector)));
+      this.treeCard);
   }
 
   async open(episode, step) {
     this.stop();
+    this.leaveSearch();
     this.episode = episode;
     this.steps.clear();
-    this.again = null;
     this.budget.value = episode.settings.budget;
     this.c.value = episode.settings.c;
     this.body.hidden = false;
@@ -80,7 +83,7 @@ export class Viewer {
   async go(step, force = false) {
     step = Math.max(0, Math.min(step, this.last));
     if (step === this.at && !force) return;
-    if (step !== this.at) this.again = null;
+    if (step !== this.at) this.leaveSearch();
     this.at = step;
     this.slider.value = step;
     this.showCount();
@@ -88,11 +91,11 @@ export class Viewer {
     const { episode } = this;
     const keep = { run: this.run, episode: episode.episode, step, ...shareable(episode.settings) };
     history.replaceState(null, "", address("/episode", keep));
-    let record = null;
+    let record = null, failure = "";
     try {
       record = await this.record(step);
     } catch (error) {
-      this.caption.textContent = error.message;
+      failure = error.message;
     }
     if (this.episode !== episode && this.episode?.episode !== episode.episode) return;
     if (this.at !== step) return;
@@ -100,6 +103,7 @@ export class Viewer {
     this.showState();
     this.showFacts(record);
     this.showSearch(record?.search ?? null);
+    if (failure) this.actions.replaceChildren(notice(failure, "error"));
     this.body.dataset.shown = step;
     for (const near of [step + 1, step - 1, step + 2]) this.record(near).catch(() => {});
   }
@@ -110,7 +114,7 @@ export class Viewer {
       const asked = getJSON(`/api/episodes/${this.episode.episode}/steps/${step}`);
       asked.catch(() => this.steps.delete(step));
       this.steps.set(step, asked);
-      if (this.steps.size > 400) this.steps.delete(this.steps.keys().next().value);
+      if (this.steps.size > KEPT) this.steps.delete(this.steps.keys().next().value);
       if (this.episode.pictures) new Image().src = this.pictureOf(step);
     }
     return this.steps.get(step);
@@ -153,7 +157,7 @@ export class Viewer {
       low <= 0 && high >= 0 ? svg("line", { x1: 0, x2: 400, y1: y(0), y2: y(0), class: "zero" }) : "",
       svg("path", { d: line, class: "total" }),
       svg("line", { x1: x(at), x2: x(at), y1: 0, y2: 90, class: "cursor" }));
-    this.curveLabels.replaceChildren(el("span", {}, number(high)), el("span", {}, number(low)));
+    this.curveLabels.replaceChildren(el("span", {}, high > low ? number(high) : ""), el("span", {}, number(low)));
   }
 
   pointCurve(event) {
@@ -171,12 +175,12 @@ export class Viewer {
     const stopped = this.episode.over.startsWith("stopped");
     this.againForm.hidden = !seen && !stopped;
     this.inspector.replaceChildren(el("p.soft", {}, "Hover a node for its numbers, click it to see its state."));
+    this.treeCard.hidden = !seen;
     if (!seen) {
       this.actions.replaceChildren(el("p.soft", {}, stopped
         ? "The episode was stopped here, before a decision. Search again to see what would come."
         : "The episode is over here; nothing is decided any more."));
       this.tree.replaceChildren();
-      this.treeTools.hidden = true;
       this.drawn = null;
       return;
     }
@@ -194,22 +198,35 @@ export class Viewer {
     }
   }
 
+  /** Another state is shown: forget its other search, and cancel the one that goes on. */
+  leaveSearch() {
+    this.again = null;
+    if (this.searching) cancel(this.searching).catch(() => {});
+    this.searching = null;
+  }
+
   async searchAgain() {
     const { at, episode } = this;
+    const left = () => this.at !== at || this.episode.episode !== episode.episode;
     const asked = { episode: episode.episode, step: at, budget: Number(this.budget.value), c: Number(this.c.value) };
     this.againButton.disabled = true;
     const stop = el("button.cancel", { type: "button" }, "Cancel");
     const bar = el("progress", { max: 1 }), text = el("span.text");
     try {
       const started = await postJSON("/api/episodes/search", asked);
-      stop.onclick = () => { stop.disabled = true; cancel(started); };
+      if (left()) { cancel(started).catch(() => {}); return; }
+      this.searching = started;
+      stop.onclick = () => {
+        stop.disabled = true;
+        cancel(started).catch((error) => { text.textContent = error.message; });
+      };
       this.againStatus.replaceChildren(bar, text, stop);
       const job = await follow(started, (now) => {
         text.textContent = progressText(now);
         const share = progressShare(now);
         if (share !== null) bar.value = share;
       });
-      if (this.at !== at || this.episode.episode !== episode.episode) return;
+      if (left()) return;
       if (job.state === "done") {
         this.again = { search: job.result.search, budget: asked.budget, c: asked.c };
         this.showSearch((await this.record(at))?.search ?? null);
@@ -218,8 +235,9 @@ export class Viewer {
         this.againStatus.replaceChildren(notice(first, job.state === "failed" ? "error" : "info", rest.length ? el("pre", {}, rest.join("\n")) : ""));
       }
     } catch (error) {
-      this.againStatus.replaceChildren(notice(error.message, "error"));
+      if (!left()) this.againStatus.replaceChildren(notice(error.message, "error"));
     } finally {
+      this.searching = null;
       this.againButton.disabled = false;
     }
   }
