@@ -31,7 +31,7 @@ ENVIRONMENTS = {
 AGENTS, BUDGET = ("save", "q-learning"), 10
 
 
-def tested(title, work, scale, seeds, episodes, workers):
+def tested(title, work, scale, seeds, episodes, uct_episodes, workers):
     """Mean test return of every seed, by agent: at its training budget; UCT's at SAVE's."""
     env, options, steps = ENVIRONMENTS[title]
     means = {}
@@ -42,12 +42,11 @@ def tested(title, work, scale, seeds, episodes, workers):
         run = {"agent": agent, "steps": int(scale * steps), "out": out, "resume": begun}
         save_rl.train(env, **common, **run)
         save, budget = agent == "save", BUDGET if agent == "save" else 0
-        (result,) = save_rl.evaluate(
-            out, (budget,), episodes, workers=workers, trust=True,
-            baseline="uct" if save else "none",
-        )  # fmt: skip
+        test = {"workers": workers, "trust": True}
+        (result,) = save_rl.evaluate(out, (budget,), episodes, **test, baseline="none")
         means[agent] = result.returns.mean(1).tolist()
-        if save:
+        if save:  # UCT with the c and γ of SAVE's run; its rollouts take long
+            (result,) = save_rl.evaluate(out, (budget,), uct_episodes, **test, baseline="uct")
             means["uct"] = result.baseline.mean(1).tolist()
     return means
 
@@ -85,6 +84,7 @@ def main():
     parser.add_argument("--scale", type=float, default=1.0, help="share of the real steps")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--episodes", type=int, default=50, help="test episodes per seed")
+    parser.add_argument("--uct-episodes", type=int, default=10, help="the same, of UCT")
     parser.add_argument("--workers", type=int, default=-1)
     parser.add_argument("--only", nargs="*", default=list(ENVIRONMENTS), choices=ENVIRONMENTS)
     options = parser.parse_args()
@@ -93,8 +93,9 @@ def main():
     table = {}
     for title in options.only:
         table[title] = tested(
-            title, options.work, options.scale, options.seeds, options.episodes, options.workers
-        )
+            title, options.work, options.scale, options.seeds, options.episodes,
+            options.uct_episodes, options.workers,
+        )  # fmt: skip
         write_results(options.out / "results.csv", list(rows(table, options.scale)))
         text = "\n".join(summary(table, options.scale)) + "\n"
         (options.out / "table.md").write_text(text)

@@ -53,7 +53,7 @@ def _case(agent_name: str, seeds: int, device: Any, repeats: int) -> dict[str, A
     def search(env, s, step, key):
         result = run_search(
             agent, program.network(s.learner.params), env, s.env_states, rule=agent.search,
-            budget=settings.budget, c=settings.search_c, discount=settings.discount, key=key,
+            budget=settings.budget, c=settings.c, discount=settings.discount, key=key,
             noise=agent.root_noise,
         )  # fmt: skip
         # The output must depend on the result, or the compiler would remove the search.
