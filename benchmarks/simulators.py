@@ -1,11 +1,12 @@
 """SAVE and Q-learning with automatic settings, and UCT, on simulators as a new user has them.
 
 Each environment is trained twice, all seeds side by side in one run, at equal real steps, with what
-`save-rl train` chooses. UCT searches without learning at SAVE's budget. Finished runs are kept in
-`--work` and not made again.
+`save-rl train` chooses. UCT searches without learning at SAVE's budget. What is finished is kept in
+`--work` and not made again, so a table can be made in parts, with `--only`.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -19,12 +20,12 @@ SIMULATORS = Path(__file__).parents[1] / "examples" / "simulators"
 # Environment, options, real steps.
 ENVIRONMENTS = {
     "Sokoban, one map": ("sokoban:fixed", {}, 20_000),
-    "Sokoban, random maps": ("sokoban:random", {}, 200_000),
-    "2048": ("two048:Game", {}, 100_000),
-    "Rook endgame": ("rook_endgame:Endgame", {}, 100_000),
-    "DoorKey": ("door_key:DoorKey", {}, 100_000),
+    "Sokoban, random maps": ("sokoban:random", {}, 100_000),
+    "2048": ("two048:Game", {}, 30_000),
+    "Rook endgame": ("rook_endgame:Endgame", {}, 50_000),
+    "DoorKey": ("door_key:DoorKey", {}, 60_000),
     "CliffWalking": ("gym/CliffWalking-v1", {"max_episode_steps": 200}, 50_000),
-    "Taxi": ("gym/Taxi-v4", {}, 100_000),
+    "Taxi": ("gym/Taxi-v4", {}, 60_000),
     "FrozenLake": ("gym/FrozenLake-v1", {"is_slippery": False}, 20_000),
     "CartPole": ("gym/CartPole-v1", {}, 50_000),
 }
@@ -34,7 +35,9 @@ AGENTS, BUDGET = ("save", "q-learning"), 10
 def tested(title, work, scale, seeds, episodes, uct_episodes, workers):
     """Mean test return of every seed, by agent: at its training budget; UCT's at SAVE's."""
     env, options, steps = ENVIRONMENTS[title]
-    means = {}
+    means, done = {}, work / f"{title}.json"
+    if done.exists():
+        return json.loads(done.read_text())
     for agent in AGENTS:
         out = work / f"{title.replace(' ', '-').replace(',', '')}-{agent}"
         common = {"env_options": options, "seed": tuple(range(seeds)), "workers": workers}
@@ -48,6 +51,7 @@ def tested(title, work, scale, seeds, episodes, uct_episodes, workers):
         if save:  # UCT with the c and γ of SAVE's run; its rollouts take long
             (result,) = save_rl.evaluate(out, (budget,), uct_episodes, **test, baseline="uct")
             means["uct"] = result.baseline.mean(1).tolist()
+    done.write_text(json.dumps(means))
     return means
 
 

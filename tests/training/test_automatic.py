@@ -75,7 +75,9 @@ def test_the_scale_of_rewards_follows_the_returns():
         chosen = choose(OWN, (), SEEN._replace(returns=factor))
         assert 0.7 <= chosen.reward_scale / factor <= 1.5  # the nearest power of 2
         assert math.log2(chosen.reward_scale).is_integer()
-    assert choose(OWN, (), SEEN._replace(returns=0.0)).reward_scale == 1
+    assert choose(OWN, (), SEEN._replace(returns=0.0)).reward_scale == 0  # is measured
+    sampled = replace(OWN, agent="save-softmax")
+    assert choose(sampled, (), SEEN._replace(returns=0.0)).reward_scale == 1
 
 
 def test_the_choice_is_two_lines_that_can_be_given_back():

@@ -270,9 +270,7 @@ class TrainSettings:
         allowed = "above 0, or 0 to measure it"
         require(self.reward_scale >= 0, "--reward-scale", self.reward_scale, allowed)
         allowed = f"1 with '{self.agent}', which samples from values as they are"
-        agent = get_agent(self.agent)
-        # Samples softmax(Q_MCTS), or has softmax(Qθ) as its prior.
-        sampled = agent.act == "softmax" or (agent.prior == "policy" and agent.value_loss == "td")
+        sampled = get_agent(self.agent).act == "softmax"
         require(not sampled or self.reward_scale == 1, "--reward-scale", self.reward_scale, allowed)
         require(self.batch > 0, "--batch", self.batch, "at least 1")
         require(self.replay_ratio > 0, "--replay-ratio", self.replay_ratio, "at least 1")

@@ -142,7 +142,8 @@ class Lists(NamedTuple):
 class NetworkEvaluator:
     """Evaluates searches with the parameters of all seeds.
 
-    beside: updates to hand to the device, a piece after every evaluation.
+    beside: updates to hand to the device, a piece after every evaluation. `scale` `[seeds]` is what
+    the searches divide rewards by.
     """
 
     def __init__(self, network: Network, leaves: list[Any], beside: Updates | None):
@@ -150,7 +151,6 @@ class NetworkEvaluator:
         self._leaves = [jnp.asarray(x) for x in leaves]
         self._seeds = len(self._leaves[0])
         self.scale = network.scale(self._leaves)
-        """What searches divide rewards by, `[seeds]`."""
         self._rows: dict[int, Any] = {}
 
     def ask(self, question: Question) -> Any:
