@@ -19,12 +19,12 @@ from save_rl.report.statistics import greater_p
 SIMULATORS = Path(__file__).parents[1] / "examples" / "simulators"
 # Environment, options, real steps.
 ENVIRONMENTS = {
-    "Sokoban, one map": ("sokoban:fixed", {}, 20_000),
+    "Sokoban, one map": ("sokoban:fixed", {}, 10_000),
     "Sokoban, random maps": ("sokoban:random", {}, 100_000),
     "2048": ("two048:Game", {}, 30_000),
-    "Rook endgame": ("rook_endgame:Endgame", {}, 50_000),
-    "DoorKey": ("door_key:DoorKey", {}, 60_000),
-    "CliffWalking": ("gym/CliffWalking-v1", {"max_episode_steps": 200}, 50_000),
+    "Rook endgame": ("rook_endgame:Endgame", {}, 20_000),
+    "DoorKey": ("door_key:DoorKey", {"size": 4}, 60_000),
+    "CliffWalking": ("gym/CliffWalking-v1", {"max_episode_steps": 200}, 25_000),
     "Taxi": ("gym/Taxi-v4", {}, 60_000),
     "FrozenLake": ("gym/FrozenLake-v1", {"is_slippery": False}, 20_000),
     "CartPole": ("gym/CartPole-v1", {}, 50_000),

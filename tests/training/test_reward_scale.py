@@ -47,7 +47,7 @@ class PaidInJax(NamedTuple):
         return jnp.eye(8)[state]
 
 
-def trainer_of(path, factor, scale, agent="save"):
+def trainer_of(path, factor, scale, agent="save") -> Any:
     settings = TrainSettings(
         env="x", agent=agent, lanes=4, batch=8, replay_ratio=4, replay=64, min_replay=8, chunk=6,
         budget=4, learning_rate=1e-2, reward_scale=scale,
@@ -63,7 +63,7 @@ def go_on(trainer, state, first, last):
     return state
 
 
-def trained(path, factor, scale, agent="save", first=None):
+def trained(path, factor, scale, agent="save", first=None) -> Any:
     """first: the scale that has been measured at the start."""
     trainer = trainer_of(path, factor, scale, agent)
     state = trainer.begin()

@@ -21,7 +21,7 @@ from save_rl.training.settings import TrainSettings, named_options
 
 AUTOMATIC = (
     "lanes", "discount", "reward_scale", "learning_rate", "batch", "replay", "replay_ratio",
-    "target_period", "epsilon_end", "epsilon_steps",
+    "target_period", "n_step", "epsilon_end", "epsilon_steps",
 )  # fmt: skip
 """The settings that are chosen, in the order in which a run prints them."""
 
@@ -72,7 +72,9 @@ def choose(settings: TrainSettings, given: Collection[str], seen: Look) -> Train
     new = {name: value for name, value in rules.items() if name not in given}
     chosen = replace(settings, **new)
     least = max(chosen.batch, chosen.min_replay, chosen.lanes)
-    return chosen if "replay" in given else replace(chosen, replay=max(chosen.replay, least))
+    if "replay" not in given:
+        chosen = replace(chosen, replay=max(chosen.replay, least))
+    return chosen if "n_step" in given else replace(chosen, n_step=_n_step(chosen, seen))
 
 
 def _discount(steps: float, seen: Look) -> float:
@@ -124,6 +126,17 @@ def _target_period(steps: float) -> int:
     return 25 if steps < 1e6 else 100
 
 
+def _n_step(settings: TrainSettings, seen: Look) -> int | None:
+    """Return the steps of reward in a target; None for the agent's.
+
+    Where rewards are rare, several steps carry them to where they were earned. Elsewhere the
+    targets would contain what random actions cost (docs/settings.md#how-fast-values-travel).
+    """
+    agent, rows = get_agent(settings.agent), settings.replay // max(settings.lanes, 1)
+    bootstraps = agent.value_loss in ("td", "td-value") and agent.n_step == 1
+    return min(5, max(rows, 1)) if bootstraps and seen.returns == 0 else None
+
+
 def _hidden(seen: Look) -> tuple[int, ...]:
     """Return the widths of the hidden layers; () for the paper's, 64 and 64.
 
@@ -159,7 +172,8 @@ def describe(settings: TrainSettings, given: Collection[str], seen: Look) -> lis
     length = f"{seen.length:.0f} steps" if seen.ended else f"over {seen.length:.0f} steps"
     steps = real_steps(settings, seen)
     options = dict(named_options(settings))
-    names = [name for name in AUTOMATIC if name not in given and name in _in_force(settings)]
+    in_force = _in_force(settings)
+    names = [name for name in AUTOMATIC if name not in given and name in in_force]
     shown = [f"{o} {options[o]:g}" for o in ("--" + name.replace("_", "-") for name in names)]
     if _LAYERS not in given and options.get("--network.hidden"):
         shown.append(f"--network.hidden {' '.join(map(str, options['--network.hidden']))}")
@@ -172,14 +186,14 @@ def describe(settings: TrainSettings, given: Collection[str], seen: Look) -> lis
 
 def _in_force(settings: TrainSettings) -> Collection[str]:
     """Return the names of the settings that have an effect."""
-    agent, unused = (
-        get_agent(settings.agent),
-        set() if settings.epsilon_steps else {"epsilon_steps"},
-    )
+    agent = get_agent(settings.agent)
+    unused = set() if settings.epsilon_steps else {"epsilon_steps"}
     if not agent.explores:
         unused |= {"epsilon_steps", "epsilon_end"}
     if agent.value_loss not in ("td", "td-value"):
         unused |= {"target_period"}
+    if settings.n_step is None:
+        unused |= {"n_step"}
     return {one.name for one in fields(settings)} - unused
 
 
