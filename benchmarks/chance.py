@@ -118,7 +118,7 @@ def main() -> None:
     from save_rl import evaluation
     from save_rl.training.devices import select_device
 
-    program, params = evaluation._load_run(
+    program, params, _ = evaluation._load_run(
         chosen.run, select_device("cpu"), chosen.episodes, 0, trust=True, budgets=chosen.budgets
     )
     with closing(program):

@@ -98,10 +98,6 @@ def main() -> None:
         budget=10,
         steps=options.steps,
         seed=options.seed,
-        lanes=16,
-        learning_rate=1e-3,
-        discount=0.95,
-        epsilon_episodes=200,
         workers=options.workers,
         out=folder / "tiles",
     )

@@ -122,7 +122,11 @@ def run_training(
     result = _train(settings, out, cluster, cluster_settings, log, callbacks, from_run, **options)
     if options.get("progress", True):
         from save_rl.training.advice import advise
+        from save_rl.training.learner import with_measured_scale
 
+        if result.program is not None:  # else a cluster has it
+            params = result.program.params(result.state)
+            settings = with_measured_scale(settings, params)
         advise(settings, result.metrics)
     return result
 

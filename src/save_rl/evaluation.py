@@ -20,6 +20,7 @@ from save_rl.policy import load
 from save_rl.training.baseline import PATIENCE, TooSlow, Uct, patient, untrained_uct
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import select_device
+from save_rl.training.learner import with_measured_scale
 from save_rl.training.r2d2.trainer import R2D2Trainer
 from save_rl.training.run.evaluation_file import Conditions, EvaluationFile
 from save_rl.training.run.progress import Progress, warn
@@ -212,7 +213,8 @@ def evaluate(
                 s = program.settings
                 beside = None
                 if agent is None and _has_baseline(baseline, program):
-                    beside = stack.enter_context(untrained_uct(s, lanes, workers, step_timeout))
+                    uct = with_measured_scale(s, params)
+                    beside = stack.enter_context(untrained_uct(uct, lanes, workers, step_timeout))
                 conditions = Conditions(agent or s.agent, s.env, s.c, level, s.env_options, which)
                 return _test_run(
                     program, params, budgets, episodes, level, beside, baseline == "uct", progress,

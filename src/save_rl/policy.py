@@ -57,10 +57,11 @@ class Policy:
         self._simulator, self._pool, self._pool_of = None, None, None
         with jax.default_device(device):
             self._params = jax.tree.map(jnp.asarray, params)
-        network = make_learning(self.settings, like, self.interface.example()).network
+        learning = make_learning(self.settings, like, self.interface.example())
+        self._scale = float(learning.scale(self._params))
 
         def rows(params: Any, observation: Any, mask: Any) -> tuple[Any, Any]:
-            head, value = network(params)(observation)
+            head, value = learning.network(params)(observation)
             return prior_and_value(self.agent, head, value, mask)
 
         self._rows = jax.jit(rows)
@@ -116,7 +117,6 @@ class Policy:
         require(c >= 0, "c", c, "0 or more")
         require(seed >= 0, "seed", seed, "0 or more")
         require(len(states) > 0, "states", "an empty list", "at least one state")
-        c *= s.reward_scale
         with jax.default_device(self._device):
             if budget > 0:
                 require(masks is None, "mask", "an array", "left out with a budget: states have it")
@@ -127,7 +127,10 @@ class Policy:
                 visits = np.zeros(prior.shape, np.int32)
                 found = SearchResult(prior, visits, visits > 0)
         action = self._choose(found, budget, c, seed)
-        return Decision(action, found.q_values, prior, found.visits, found.explored, found.tree)
+        if self.agent.prior == "q":
+            prior = self._scale * prior
+        q_values = self._scale * found.q_values if budget > 0 else prior
+        return Decision(action, q_values, prior, found.visits, found.explored, found.tree)
 
     def _choose(self, found: SearchResult, budget: int, c: float, seed: int) -> np.ndarray:
         """Return the final actions `[B]`, chosen as in tests."""
@@ -160,12 +163,12 @@ class Policy:
 
         found = search_list(
             sim, states, look, self.agent.test_search, seed, budget=budget, c=c,
-            discount=self.settings.discount, return_tree=True, pool=pool,
+            discount=self.settings.discount, return_tree=True, pool=pool, scale=self._scale,
         )  # fmt: skip
         self._pool = pool
         # The pool's arrays and trees are those of the next search, too.
         copies = SearchResult(*(np.array(x) for x in found[:3]))
-        trees = trees_of(found.tree, len(states), self.agent.test_search, sim)
+        trees = trees_of(found.tree, len(states), self.agent.test_search, sim, self._scale)
         return copies._replace(tree=trees), first[0]
 
     def _evaluate(self, observation: Any, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

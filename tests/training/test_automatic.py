@@ -75,12 +75,27 @@ def test_the_scale_of_rewards_follows_the_returns():
         chosen = choose(OWN, (), SEEN._replace(returns=factor))
         assert 0.7 <= chosen.reward_scale / factor <= 1.5  # the nearest power of 2
         assert math.log2(chosen.reward_scale).is_integer()
-    assert choose(OWN, (), SEEN._replace(returns=0.0)).reward_scale == 1
+    assert choose(OWN, (), SEEN._replace(returns=0.0)).reward_scale == 0  # is measured
+    sampled = replace(OWN, agent="save-softmax")
+    assert choose(sampled, (), SEEN._replace(returns=0.0)).reward_scale == 1
 
 
-def test_the_choice_is_two_lines_that_can_be_given_back():
-    chosen = choose(OWN, {"lanes"}, SEEN)
-    first, second = describe(chosen, {"lanes"}, SEEN)
+def test_targets_look_several_steps_ahead_where_random_play_finds_no_rewards():
+    nothing = SEEN._replace(returns=0.0)
+    assert choose(OWN, (), nothing).n_step == 5
+    assert choose(OWN, (), SEEN).n_step is None  # the agent's, 1
+    assert choose(replace(OWN, n_step=2), {"n_step"}, nothing).n_step == 2
+    for agent in ("puct", "gumbel"):  # learns from whole episodes; has its own number
+        assert choose(replace(OWN, agent=agent), (), nothing).n_step is None
+    short = choose(replace(OWN, replay=128, lanes=64), {"replay", "lanes"}, nothing)
+    assert short.n_step == 2  # a lane has no more steps in replay
+    short.check()
+
+
+@pytest.mark.parametrize("seen", [SEEN, SEEN._replace(returns=0.0)])
+def test_the_choice_is_two_lines_that_can_be_given_back(seen):
+    chosen = choose(OWN, {"lanes"}, seen)
+    first, second = describe(chosen, {"lanes"}, seen)
     assert first.startswith("Chosen for 20,000 steps of gym/FrozenLake-v1 (4 actions, 16 numbers")
     assert "--lanes" not in second
     again = parse(["train", OWN.env, "--steps", "20000", "--lanes", "64", *second.split()])

@@ -52,7 +52,7 @@ def _parts(program: DeviceTrainer, simulations: int) -> dict[str, tuple[Callable
     def search(env, state: SeedState, carried, step, key):
         result = run_search(
             agent, program.network(state.learner.params), env, state.env_states, rule=agent.search,
-            budget=s.budget, c=s.search_c, discount=s.discount, key=key, noise=agent.root_noise,
+            budget=s.budget, c=s.c, discount=s.discount, key=key, noise=agent.root_noise,
         )  # fmt: skip
         return carried + result.q_values[:, 0] * _KEPT
 

@@ -41,9 +41,11 @@ def search_list(
     return_tree: bool,
     noise: float = 0.0,
     pool: "Pool | None" = None,
+    scale: float = 1.0,
 ) -> SearchResult:
     """Search from a list of states of a Python simulator.
 
+    scale: divides its rewards; evaluations and results are in these units.
     pool: the `tree_pool` of an earlier call, for the same simulator and number of states; making
     one resets the simulator. Raises RunError, with the traceback, if the simulator fails.
     """
@@ -63,7 +65,7 @@ def search_list(
 
     found = LaneSearch(pool, [0], budget).run(
         evaluate, rule=rule, c=c, discount=discount, seeds=ties, return_tree=return_tree,
-        noise=mix if noise > 0 else None,
+        noise=mix if noise > 0 else None, scale=scale,
     )  # fmt: skip
     if pool.lost.any():
         raise RunError(f"ENV: the simulator failed in a search with:\n{pool.last_fault}")

@@ -70,8 +70,14 @@ class Decision(NamedTuple):
         return Decision(int(action), q_values, prior, visits, explored, tree)
 
 
-def trees_of(arrays: Any, lanes: int, rule: Rule, simulator: Any) -> list[Tree]:
-    """Return the trees of a search, one per lane; they stay as they are when another begins."""
+def trees_of(arrays: Any, lanes: int, rule: Rule, simulator: Any, scale: float = 1.0) -> list[Tree]:
+    """Return the trees of a search, one per lane; they stay as they are when another begins.
+
+    scale: by which the search divided rewards; the trees are in the units of rewards.
+    """
     kept = type(arrays)(*(np.array(x) for x in arrays))
+    scaled = ("reward", "total_return", *(("prior", "edge_prior") if rule == Rule.SAVE else ()))
+    for name in scaled if scale != 1 else ():
+        getattr(kept, name)[...] *= scale
     names = getattr(simulator, "action_names", None)
     return [Tree(kept, lane, rule, names) for lane in range(lanes)]

@@ -128,6 +128,7 @@ def search(
     noise: float = 0.0,
     return_tree: bool = False,
     simulations: Any = None,
+    scale: Any = 1.0,
 ) -> SearchResult:
     """Search from the states of `B` lanes of a JAX environment.
 
@@ -141,6 +142,7 @@ def search(
         key: JAX key, for root noise and for `evaluate`.
         noise: weight of the Dirichlet noise in the root priors (PUCT in training: 0.25); the scale
             of Gumbel noise (1 in training).
+        scale: divides the rewards; evaluations and results are in these units.
     """
     key, root_key, noise_key = jax.random.split(key, 3)
     prior, value = evaluate(states, root_key)
@@ -175,7 +177,7 @@ def search(
         if stochastic:
             new_prior = jnp.repeat(new_prior, width, -1)
         return mctx.RecurrentFnOutput(
-            reward=jnp.where(node.over, 0.0, reward).astype(new_value.dtype),
+            reward=jnp.where(node.over, 0.0, reward / scale).astype(new_value.dtype),
             discount=jnp.where(terminated, 0.0, discount).astype(new_value.dtype),
             prior_logits=new_prior,
             value=jnp.where(node.over | terminated, 0.0, new_value),

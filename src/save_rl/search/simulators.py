@@ -144,6 +144,7 @@ class LaneSearch:
         space: Space = Space.PLAIN,
         start: int = 0,
         return_tree: bool = False,
+        scale: Any = 1.0,
     ) -> Roots:
         """Search from the current states of the lanes.
 
@@ -153,6 +154,8 @@ class LaneSearch:
         evaluate: returns prior and value of states; None uses UCT's random rollouts. seeds:
         `[lanes]` uint32. lanes: `[lanes]` bool, the lanes to search; lost lanes never are. space:
         the units of priors and results, see `host.Search.begin`. start: see `slots.best_actions`.
+        scale: divides the simulators' rewards, one number or `[lanes]`; the evaluation and the
+        result are in these units.
         """
         arrays, mine = self.pool.arrays, slice(self.low, self.high)
         self._start_at, self._rollout = start, evaluate is None
@@ -161,7 +164,7 @@ class LaneSearch:
             SIMULATE, 0, 1, discount, int(self._rollout), self.budget, int(rule), int(space), c
         )
         self._choose_lanes(lanes)
-        arrays["ties"][mine] = seeds
+        arrays["ties"][mine], arrays["scale"][mine] = seeds, scale
         for group in self.groups:
             self._look(group, 0)
         for group in self.groups:

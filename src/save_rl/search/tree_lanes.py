@@ -25,14 +25,14 @@ SIMULATE, RESULT = 5, 6  # commands, after those of `envs.worker`
 def fields(layout: Layout, slots: int) -> tuple[Field, ...]:
     """Return the arrays of a search with this many slots per node (see `search.host`).
 
-    searched: the lane takes part. ties: seeds its tie-breaking. allowed: the mask as bits. prior,
-    choice, valid, more: slots of the state that the lane shows. q_values, visits, root: slots of
-    the root after the search.
+    searched: the lane takes part. ties: seeds its tie-breaking. scale: divides its rewards.
+    allowed: the mask as bits. prior, choice, valid, more: slots of the state that the lane shows.
+    q_values, visits, root: slots of the root after the search.
     """
     chosen = slots if slots < layout.num_actions else 0
     bits = -(-layout.num_actions // 8) if layout.masked else 0
     return (
-        ("searched", "|b1", ()), ("ties", "<u4", ()),
+        ("searched", "|b1", ()), ("ties", "<u4", ()), ("scale", "<f4", ()),
         ("allowed", "|u1", (bits,)), ("prior", "<f4", (slots,)), ("choice", "<i4", (chosen,)),
         ("valid", "<i4", ()), ("more", "<i4", ()),
         ("q_values", "<f4", (slots,)), ("visits", "<i4", (slots,)), ("root", "<i4", (chosen,)),
@@ -130,9 +130,11 @@ class TreeLanes(Lanes):
 
     def _expand(self, request: Request, low: int, high: int) -> None:
         arrays = self._arrays
+        scale, value = arrays["scale"][low:high], arrays.value[low:high]
         self._of_group[request.group].expand(
-            arrays.reward[low:high], arrays.terminated[low:high], arrays["prior"][low:high],
-            arrays.value[low:high], slots=self._slots(low, high),
+            arrays.reward[low:high] / scale, arrays.terminated[low:high],
+            arrays["prior"][low:high], value / scale if request.rollout else value,
+            slots=self._slots(low, high),
         )  # fmt: skip
 
     def _finish(self, search: host.Search, low: int, high: int) -> None:

@@ -56,7 +56,8 @@ def _compare(settings: TrainSettings, metrics: Sequence[dict[str, float]], secon
     sim: Any = make(settings.env, settings.seeds[0], **settings.all_env_options)
     if not known or not runs_on_host(sim, settings.env):
         return
-    returns = uct_returns(sim, settings.budget, settings.search_c, settings.discount, seconds)
+    c = settings.c * (settings.reward_scale or 1.0)
+    returns = uct_returns(sim, settings.budget, c, settings.discount, seconds)
     if len(returns) < _ENOUGH:
         return
     mean, error = np.mean(returns), np.std(returns) / np.sqrt(len(returns))

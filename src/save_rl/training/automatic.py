@@ -16,11 +16,12 @@ from save_rl.agents import get_agent
 from save_rl.envs import ATARI, ENVIRONMENTS
 from save_rl.envs.check.look import Look, look, look_apart
 from save_rl.errors import InputError
+from save_rl.learning.reward_scale import NOTHING_YET
 from save_rl.training.settings import TrainSettings, named_options
 
 AUTOMATIC = (
     "lanes", "discount", "reward_scale", "learning_rate", "batch", "replay", "replay_ratio",
-    "epsilon_end", "epsilon_steps",
+    "target_period", "n_step", "epsilon_end", "epsilon_steps",
 )  # fmt: skip
 """The settings that are chosen, in the order in which a run prints them."""
 
@@ -57,6 +58,7 @@ def choose(settings: TrainSettings, given: Collection[str], seen: Look) -> Train
         "reward_scale": _reward_scale(settings, seen),
         "learning_rate": _learning_rate(steps),
         "replay": _replay(steps),
+        "target_period": _target_period(steps),
         # Searches explore too, but the values behind them need states that they don't lead to.
         "epsilon_end": 0.05,
     }
@@ -70,7 +72,9 @@ def choose(settings: TrainSettings, given: Collection[str], seen: Look) -> Train
     new = {name: value for name, value in rules.items() if name not in given}
     chosen = replace(settings, **new)
     least = max(chosen.batch, chosen.min_replay, chosen.lanes)
-    return chosen if "replay" in given else replace(chosen, replay=max(chosen.replay, least))
+    if "replay" not in given:
+        chosen = replace(chosen, replay=max(chosen.replay, least))
+    return chosen if "n_step" in given else replace(chosen, n_step=_n_step(chosen, seen))
 
 
 def _discount(steps: float, seen: Look) -> float:
@@ -79,7 +83,7 @@ def _discount(steps: float, seen: Look) -> float:
     Values need as many rounds of updates as the horizon has steps, and grow with it. A horizon of
     a few random episodes is enough, where these are short.
     """
-    horizon = 20.0 if steps < 1e5 else 50.0 if steps < 1e6 else 100.0
+    horizon = 20.0 if steps < 4e4 else 50.0 if steps < 1e6 else 100.0
     if seen.ended == 1:
         horizon = min(horizon, max(10.0, 3 * seen.length))
     return round(1 - 1 / horizon, 3)
@@ -89,10 +93,13 @@ def _reward_scale(settings: TrainSettings, seen: Look) -> float:
     """Return the size of returns, as a power of 2: division by it is exact.
 
     A network that begins near 0 takes thousands of updates to reach a value of -100, and `c` and
-    the amortization loss compare values with numbers of order 1.
+    the amortization loss compare values with numbers of order 1. Where random play finds no
+    rewards, the run measures it.
     """
-    if seen.returns == 0 or get_agent(settings.agent).act == "softmax":
+    if get_agent(settings.agent).act == "softmax":
         return 1.0
+    if seen.returns == 0:
+        return NOTHING_YET
     return 2.0 ** min(max(round(math.log2(seen.returns)), -60), 60)
 
 
@@ -108,6 +115,26 @@ def _replay(steps: float) -> int:
     path, and what a short replay forgets, the network forgets.
     """
     return int(min(max(steps / 2, 4_000), 50_000))
+
+
+def _target_period(steps: float) -> int:
+    """Return the updates between copies to the target network.
+
+    Values travel one step per copy, and a short run has few; an older target is for runs in which
+    values have the time to run away.
+    """
+    return 25 if steps < 1e6 else 100
+
+
+def _n_step(settings: TrainSettings, seen: Look) -> int | None:
+    """Return the steps of reward in a target; None for the agent's.
+
+    Where rewards are rare, several steps carry them to where they were earned. Elsewhere the
+    targets would contain what random actions cost (docs/settings.md#how-fast-values-travel).
+    """
+    agent, rows = get_agent(settings.agent), settings.replay // max(settings.lanes, 1)
+    bootstraps = agent.value_loss in ("td", "td-value") and agent.n_step == 1
+    return min(5, max(rows, 1)) if bootstraps and seen.returns == 0 else None
 
 
 def _hidden(seen: Look) -> tuple[int, ...]:
@@ -145,7 +172,8 @@ def describe(settings: TrainSettings, given: Collection[str], seen: Look) -> lis
     length = f"{seen.length:.0f} steps" if seen.ended else f"over {seen.length:.0f} steps"
     steps = real_steps(settings, seen)
     options = dict(named_options(settings))
-    names = [name for name in AUTOMATIC if name not in given and name in _in_force(settings)]
+    in_force = _in_force(settings)
+    names = [name for name in AUTOMATIC if name not in given and name in in_force]
     shown = [f"{o} {options[o]:g}" for o in ("--" + name.replace("_", "-") for name in names)]
     if _LAYERS not in given and options.get("--network.hidden"):
         shown.append(f"--network.hidden {' '.join(map(str, options['--network.hidden']))}")
@@ -158,9 +186,14 @@ def describe(settings: TrainSettings, given: Collection[str], seen: Look) -> lis
 
 def _in_force(settings: TrainSettings) -> Collection[str]:
     """Return the names of the settings that have an effect."""
+    agent = get_agent(settings.agent)
     unused = set() if settings.epsilon_steps else {"epsilon_steps"}
-    if not get_agent(settings.agent).explores:
+    if not agent.explores:
         unused |= {"epsilon_steps", "epsilon_end"}
+    if agent.value_loss not in ("td", "td-value"):
+        unused |= {"target_period"}
+    if settings.n_step is None:
+        unused |= {"n_step"}
     return {one.name for one in fields(settings)} - unused
 
 

@@ -6,6 +6,7 @@ them in one pass.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,7 +16,7 @@ import numpy as np
 import optax
 
 from save_rl.agents import Agent
-from save_rl.learning import losses
+from save_rl.learning import losses, reward_scale
 from save_rl.learning.replay import Transition
 from save_rl.networks.own import is_learned, parameters
 from save_rl.search.lanes import apply_mask
@@ -24,12 +25,28 @@ from save_rl.training.settings import TrainSettings
 from save_rl.types import Array
 
 
+class Scaled(NamedTuple):
+    """Parameters where the scale of rewards is measured: the network's arrays, and the scale."""
+
+    network: Any
+    scale: Any
+
+
 class Learner(NamedTuple):
-    """The state of learning. `params` are the arrays of the network."""
+    """The state of learning. `params` are the arrays of the network, or `Scaled`."""
 
     params: Any
     target: Any
     optimiser: Any
+
+
+def with_measured_scale(settings: TrainSettings, params: Any) -> TrainSettings:
+    """Return settings with the scale of rewards that a run has measured, if it does, for agents
+    without its parameters. With several seeds it is the largest."""
+    if settings.reward_scale != reward_scale.NOTHING_YET:
+        return settings
+    scale = reward_scale.divisor(np.asarray(params.scale), np)
+    return replace(settings, reward_scale=float(np.max(scale)))
 
 
 def is_array(x: Any) -> bool:
@@ -45,6 +62,7 @@ class Learning:
 
     def __init__(self, agent: Agent, settings: TrainSettings, make: Callable[[Any], Any]):
         self.agent, self.settings, self._make = agent, settings, make
+        self.measures_scale = settings.reward_scale == reward_scale.NOTHING_YET
         network = make(jax.random.PRNGKey(0))
         self._static = eqx.partition(network, is_learned)[1]
         self._optimiser = make_optimizer(
@@ -52,22 +70,37 @@ class Learning:
         )
 
     def network(self, params: Any) -> Any:
-        """Return the network with these parameters; its values are in the units of rewards."""
-        network, scale = eqx.combine(params, self._static), self.settings.reward_scale
-        if scale == 1:
-            return network
-        is_q = self.agent.prior == "q"
+        """Return the network with these parameters; its values are rewards divided by `scale`."""
+        return eqx.combine(self._weights(params), self._static)
 
-        def scaled(observation: Any) -> tuple[Array, Array | None]:
-            head, value = network(observation)
-            return head * scale if is_q else head, None if value is None else value * scale
+    def scale(self, params: Any) -> Any:
+        """Return what search and losses divide rewards by; `[seeds]` if `params` are those of all.
 
-        return scaled
+        params: None before there are any.
+        """
+        if not self.measures_scale:
+            return self.settings.reward_scale
+        return 1.0 if params is None else reward_scale.divisor(params.scale, jnp)
+
+    def _weights(self, params: Any) -> Any:
+        """Return the arrays of the network."""
+        return params.network if self.measures_scale else params
+
+    def measure(self, learner: Learner, sums: Array) -> Learner:
+        """Return the learner after a step; sums: `[..., lanes]`, of `reward_scale.next_sums`."""
+        if not self.measures_scale:
+            return learner
+        scale = reward_scale.grown(learner.params.scale, sums, jnp)
+        return learner._replace(
+            params=learner.params._replace(scale=scale), target=learner.target._replace(scale=scale)
+        )
 
     def initial(self, key: Array) -> Learner:
         """Return an untrained learner."""
-        params = parameters(self._make(key))
-        return Learner(params, params, self._optimiser.init(params))
+        params = weights = parameters(self._make(key))
+        if self.measures_scale:
+            params = Scaled(weights, jnp.float32(reward_scale.NOTHING_YET))
+        return Learner(params, params, self._optimiser.init(weights))
 
     def betas(self, episodes: Any) -> tuple[Any, Any]:
         """Return β_Q and β_A after this many episodes."""
@@ -84,19 +117,14 @@ class Learning:
         if self.settings.double_q:
             online, _ = self.network(jax.lax.stop_gradient(params))(batch.next_observation)
             targets = jax.vmap(losses.double_q_target)(
-                batch.reward, batch.discount, targets, apply_mask(online, batch.next_mask)
-            )
+                batch.reward / jax.lax.stop_gradient(self.scale(params)), batch.discount, targets,
+                apply_mask(online, batch.next_mask),
+            )  # fmt: skip
         loss_q = loss_a = jnp.zeros(targets.shape)
-        searched, scale = batch.target, self.settings.reward_scale
+        searched = batch.target
         visits = searched[..., :0]
         if agent.amortization_loss == "weighted":
             searched, visits = jnp.split(batch.target, 2, -1)
-        if scale != 1:  # losses are those of rewards divided by the scale
-            targets = targets / scale
-            if agent.prior == "q":
-                head, searched = head / scale, searched / scale
-            if agent.has_policy:
-                value = value / scale
         if agent.value_loss == "td":
             loss_q = jax.vmap(losses.td_loss)(head, batch.action, targets)
         elif agent.value_loss in ("td-value", "return"):
@@ -125,19 +153,21 @@ class Learning:
         target: parameters of the target network, which evaluates all batches in one pass. batches:
         `[updates, batch, ...]`. returns: `[updates, batch]`, of `replay.sample`.
         """
+        scale = self.scale(target)
         if self.agent.value_loss == "return":
-            return returns
+            return returns / scale
+        reward = batches.reward / scale
         shape = batches.action.shape
         flat = jax.tree.map(
             lambda x: x.reshape(-1, *x.shape[len(shape) :]), batches.next_observation
         )
         next_q, next_value = self.network(target)(flat)
         if self.agent.value_loss == "td-value":
-            return batches.reward + batches.discount * next_value.reshape(shape)
+            return reward + batches.discount * next_value.reshape(shape)
         next_q = apply_mask(next_q.reshape(*shape, -1), batches.next_mask)
         if self.settings.double_q:
             return next_q
-        return jax.vmap(jax.vmap(losses.td_target))(batches.reward, batches.discount, next_q)
+        return jax.vmap(jax.vmap(losses.td_target))(reward, batches.discount, next_q)
 
     def weights(self, finished: Array) -> Array:
         """Return the weights of transitions, `[updates, batch]`; `finished` of `replay.sample`."""
@@ -159,8 +189,10 @@ class Learning:
 
     def step(self, params: Any, optimiser: Any, gradient: Any, active: Any) -> tuple[Any, Any]:
         """Return new parameters and optimiser state; unchanged ones unless `active`."""
-        changes, new = self._optimiser.update(gradient, optimiser, params)
-        changed = optax.apply_updates(params, changes), new
+        weights = self._weights(params)
+        changes, new = self._optimiser.update(self._weights(gradient), optimiser, weights)
+        weights = optax.apply_updates(weights, changes)
+        changed = params._replace(network=weights) if self.measures_scale else weights, new
         return jax.tree.map(
             lambda new, old: jnp.where(active, new, old), changed, (params, optimiser)
         )

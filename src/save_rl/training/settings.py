@@ -84,8 +84,8 @@ class TrainSettings:
     c: float = 2.0  # paper A.2
     """Exploration constant of the search, for rewards divided by --reward-scale."""
     reward_scale: float = 1.0
-    """Size of typical returns: search and learning work with rewards divided by it. Metrics and
-    tests show the rewards as they are."""
+    """Size of typical returns: search and learning work with rewards divided by it. 0 measures it
+    while training. Metrics and tests show the rewards as they are."""
     discount: float = 0.99  # not given in the paper
     """Discount factor γ."""
     learning_rate: float = 2e-4  # paper A.1
@@ -198,11 +198,6 @@ class TrainSettings:
         return get_agent(self.agent).n_step if self.n_step is None else self.n_step
 
     @property
-    def search_c(self) -> float:
-        """The exploration constant in the units of rewards."""
-        return self.c * self.reward_scale
-
-    @property
     def updates_per_step(self) -> int:
         """Updates after each lock-step, so that the replay ratio holds."""
         return self.lanes * self.replay_ratio // self.batch
@@ -272,11 +267,10 @@ class TrainSettings:
         self.network_settings.check()
         known = self.optimizer == "adam" or ":" in self.optimizer
         require(known, "--optimizer", repr(self.optimizer), "'adam' or package.module:factory")
-        require(self.reward_scale > 0, "--reward-scale", self.reward_scale, "above 0")
+        allowed = "above 0, or 0 to measure it"
+        require(self.reward_scale >= 0, "--reward-scale", self.reward_scale, allowed)
         allowed = f"1 with '{self.agent}', which samples from values as they are"
-        agent = get_agent(self.agent)
-        # Samples softmax(Q_MCTS), or has softmax(Qθ) as its prior.
-        sampled = agent.act == "softmax" or (agent.prior == "policy" and agent.value_loss == "td")
+        sampled = get_agent(self.agent).act == "softmax"
         require(not sampled or self.reward_scale == 1, "--reward-scale", self.reward_scale, allowed)
         require(self.batch > 0, "--batch", self.batch, "at least 1")
         require(self.replay_ratio > 0, "--replay-ratio", self.replay_ratio, "at least 1")

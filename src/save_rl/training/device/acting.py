@@ -14,15 +14,20 @@ from save_rl.training.trainer import MAX_TEST_STEPS
 from save_rl.types import Array, Evaluator, SearchResult, Simulator
 
 
-def evaluator(agent: Agent, network: Any, env: Simulator, discount: float) -> Evaluator:
-    """Return the function that gives prior and value of new states to the agent's search."""
+def evaluator(
+    agent: Agent, network: Any, env: Simulator, discount: float, scale: Any = 1.0
+) -> Evaluator:
+    """Return the function that gives prior and value of new states to the agent's search.
+
+    scale: divides the returns of random rollouts.
+    """
 
     def evaluate(states: Any, key: Array) -> tuple[Array, Array]:
         mask = masks(env, states)
         if agent.prior == "none":
             lanes = jax.tree.leaves(states)[0].shape[0]
             prior = apply_mask(jnp.zeros((lanes, env.num_actions)), mask)
-            return prior, rollouts(env, states, discount, key)
+            return prior, rollouts(env, states, discount, key) / scale
         head, value = network(jax.vmap(env.observe)(states))
         return prior_and_value(agent, head, value, mask)
 
@@ -49,15 +54,15 @@ def prior_and_value(
 def run_search(
     agent: Agent, network: Any, env: Simulator, states: Any, *,
     rule: Rule | None, budget: int, c: float, discount: float, key: Array, noise: float = 0.0,
-    simulations: Any = None,
+    simulations: Any = None, scale: Any = 1.0,
 ) -> SearchResult:  # fmt: skip
     """Search from the states `[B]`; without a rule or a budget, return the prior as the result.
 
     With budget 0, agents whose prior is a policy act on the policy. simulations: how many of the
-    budget to make, see `device.search`.
+    budget to make; scale: of rewards; see `device.search`.
     """
     seed_key, key = jax.random.split(key)
-    evaluate = evaluator(agent, network, env, discount)
+    evaluate = evaluator(agent, network, env, discount, scale)
     if rule is None or budget == 0:
         prior, _ = evaluate(states, key)
         visits = jnp.zeros(prior.shape, jnp.int32)
@@ -66,7 +71,7 @@ def run_search(
     result = device.search(
         env, states, evaluate, rule=rule, budget=budget, c=c, discount=discount,
         seeds=jax.random.bits(seed_key, (lanes,), jnp.uint32), key=key, noise=noise,
-        simulations=simulations,
+        simulations=simulations, scale=scale,
     )  # fmt: skip
     if simulations is None:
         return result
@@ -141,10 +146,12 @@ def target_of(agent: Agent, result: SearchResult) -> Array:
 def play(
     agent: Agent, network: Any, env: Simulator, key: Array, *,
     episodes: int, budget: int, c: float, discount: float, simulations: Any = None,
+    scale: Any = 1.0,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the returns and lengths of `episodes` parallel test episodes; jittable.
 
-    simulations: how many of the budget to make, see `device.search`.
+    simulations: how many of the budget to make, see `device.search`. scale: of the rewards in
+    searches.
     """
     limit = getattr(env, "max_steps", MAX_TEST_STEPS)
     reset_key, key = jax.random.split(key)
@@ -160,7 +167,7 @@ def play(
         search_key, action_key = jax.random.split(jax.random.fold_in(key, t))
         result = run_search(
             agent, network, env, states, rule=agent.test_search, budget=budget, c=c,
-            discount=discount, key=search_key, simulations=simulations,
+            discount=discount, key=search_key, simulations=simulations, scale=scale,
         )  # fmt: skip
         actions = jax.vmap(lambda r, k: choose_action(agent, r, None, k))(
             result, jax.random.split(action_key, episodes)

@@ -18,6 +18,7 @@ from save_rl.envs.chance import lucky_step
 from save_rl.errors import InputError, require
 from save_rl.learning import replay
 from save_rl.learning.replay import Replay, Transition
+from save_rl.learning.reward_scale import next_sums
 from save_rl.search.lanes import masks
 from save_rl.search.rules import PAPER_RULES
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
@@ -52,6 +53,7 @@ class SeedState(NamedTuple):
     learner: Learner
     replay: Replay
     stats: Stats
+    sums: Any = None  # [lanes] of `reward_scale.next_sums`, where the scale is measured
 
 
 def stack_envs(envs: list[Simulator]) -> tuple[Any, Any]:
@@ -197,6 +199,7 @@ class DeviceTrainer:
             learner=self.learning.initial(network_key),
             replay=replay.empty(example, s.replay, s.horizon),
             stats=no_stats(jnp),
+            sums=lanes if self.learning.measures_scale else None,
         )
 
     def _chunk(self, env_arrays: Any, state: SeedState, step: Array, running: Array) -> SeedState:
@@ -238,13 +241,13 @@ class DeviceTrainer:
         before = state.env_states
         result = run_search(
             agent, self.network(state.learner.params), env, before, rule=agent.search,
-            budget=s.budget, c=s.search_c, discount=s.discount, key=search_key,
-            noise=agent.root_noise,
+            budget=s.budget, c=s.c, discount=s.discount, key=search_key,
+            noise=agent.root_noise, scale=self.learning.scale(state.learner.params),
         )  # fmt: skip
         epsilon = s.lane_epsilon(
             state.episodes, state.steps * jnp.float32(s.lanes), state.episode_step, state.length
         )
-        actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.search_c))(
+        actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.c))(
             result, epsilon, jax.random.split(action_key, s.lanes)
         )
         luck = step_luck(action_key, s.lanes)
@@ -266,6 +269,10 @@ class DeviceTrainer:
         def restart(new: Array, old: Array) -> Array:
             return jnp.where(over.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(old.dtype)
 
+        if self.learning.measures_scale:
+            sums = next_sums(state.sums, reward, s.discount, state.episode_step == 0, jnp)
+            learner = self.learning.measure(state.learner, sums)
+            state = state._replace(sums=sums, learner=learner)
         state = count_step(state, reward, over, 1, jnp)
         return state._replace(env_states=jax.tree.map(restart, fresh, after)), transitions, over
 
@@ -278,8 +285,8 @@ class DeviceTrainer:
         def one(arrays: Any, params: Any, key: Array) -> tuple[Array, Array]:
             return play(
                 self.agent, self.network(params), self.env(arrays), key,
-                episodes=episodes, budget=budget, c=s.search_c, discount=s.discount,
-                simulations=simulations,
+                episodes=episodes, budget=budget, c=s.c, discount=s.discount,
+                simulations=simulations, scale=self.learning.scale(params),
             )  # fmt: skip
 
         return jax.vmap(one)(env_arrays, params, keys)

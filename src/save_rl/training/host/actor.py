@@ -242,13 +242,14 @@ class Actor:
             roots = search.run(
                 evaluate,
                 rule=rule,
-                c=s.search_c,
+                c=s.c,
                 discount=s.discount,
                 seeds=ties,
                 lanes=wanted,
                 noise=mix if noise > 0 else None,
                 space=self.space,
                 start=start,
+                scale=places.in_order(self._scale(evaluate, active)),
             )
         if instead is not None:
             values = instead()
@@ -256,7 +257,7 @@ class Actor:
         actions = np.full(places.lanes.size, -1, np.int64)
         act_all(
             np.flatnonzero(wanted & ~pool.lost[search.low : search.high]), luck,
-            search.budget > 0, ACTS.index(self.plays.act), s.search_c, places.in_order(epsilon),
+            search.budget > 0, ACTS.index(self.plays.act), s.c, places.in_order(epsilon),
             roots.q_values, roots.visits, roots.actions, allowed, pool.layout.num_actions, actions,
         )  # fmt: skip
         return Decision(
@@ -265,6 +266,11 @@ class Actor:
             places.by_seed(allowed),
             places.by_seed(search.simulations).sum(1),
         )
+
+    def _scale(self, evaluate: Any, lanes: np.ndarray) -> np.ndarray:
+        """Return what searches divide rewards by, `[seeds, lanes]`: as the evaluator says."""
+        scale = getattr(evaluate, "scale", np.array([self.settings.reward_scale or 1.0]))
+        return np.broadcast_to(scale[:, None], lanes.shape).astype(np.float32)
 
     def decide_at(
         self, state: State, search: LaneSearch, evaluate: Evaluator, rng: np.random.Generator

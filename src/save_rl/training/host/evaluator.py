@@ -42,7 +42,7 @@ class Network:
     ):  # fmt: skip
         self.gpu, self.batch, self.ahead = bool(options), batch, ahead
         self.listed = self.gpu and slots < layout.num_actions
-        self.slots, self._layout = slots, layout
+        self.slots, self._layout, self._learning = slots, layout, learning
         self._actions = layout.num_actions if layout.masked else 0
         self._structure = jax.tree.structure(
             jax.eval_shape(learning.initial, jax.random.PRNGKey(0)).params
@@ -99,6 +99,11 @@ class Network:
         """Return an evaluator with these parameters `[seeds, ...]`; beside: see there."""
         return NetworkEvaluator(self, jax.tree.leaves(params), beside)
 
+    def scale(self, leaves: list[Any]) -> np.ndarray:
+        """Return what searches divide rewards by, `[seeds]`."""
+        params = jax.tree.unflatten(self._structure, leaves)
+        return np.broadcast_to(np.asarray(self._learning.scale(params)), len(leaves[0]))
+
 
 def best_slots(prior: Array, value: Array, start: Any, slots: int) -> Array:
     """Return what a search needs of priors `[n, A]` and values `[n]`, `[n, 2 slots + 3]` float32.
@@ -137,13 +142,15 @@ class Lists(NamedTuple):
 class NetworkEvaluator:
     """Evaluates searches with the parameters of all seeds.
 
-    beside: updates to hand to the device, a piece after every evaluation.
+    beside: updates to hand to the device, a piece after every evaluation. `scale` `[seeds]` is what
+    the searches divide rewards by.
     """
 
     def __init__(self, network: Network, leaves: list[Any], beside: Updates | None):
         self._network, self._beside = network, beside
         self._leaves = [jnp.asarray(x) for x in leaves]
         self._seeds = len(self._leaves[0])
+        self.scale = network.scale(self._leaves)
         self._rows: dict[int, Any] = {}
 
     def ask(self, question: Question) -> Any:

@@ -21,6 +21,7 @@ from save_rl.envs.pool import Source
 from save_rl.envs.worker import ANY_LEVEL, Layout
 from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
 from save_rl.learning.host_replay import HostReplay
+from save_rl.learning.reward_scale import next_sums
 from save_rl.networks import is_graph, padded_sizes
 from save_rl.training.counters import (
     AnyLength,
@@ -70,6 +71,7 @@ class TrainState(NamedTuple):
     learner: Learner  # [seeds, ...], on the device
     replay: HostReplay
     stats: Stats  # [seeds]
+    sums: Any = None  # [seeds, lanes] of `reward_scale.next_sums`, where the scale is measured
 
 
 class HostTrainer:
@@ -194,6 +196,7 @@ class HostTrainer:
             learner=None,  # pyright: ignore[reportArgumentType]
             replay=None,  # pyright: ignore[reportArgumentType]
             stats=no_stats(np, (seeds,)),
+            sums=np.zeros(lanes, np.float32) if self.learning.measures_scale else None,
         )
 
     def template(self) -> Any:
@@ -254,12 +257,25 @@ class HostTrainer:
             episode_step=experience.episode_step,
             episode_return=experience.episode_return,
         )
+        state = self._measure_scale(state, experience, running, first)
         state = self._count_levels(state, experience)
         state = count_step(state, experience.reward, over, moved, np, running)
         return state._replace(
             env_steps=state.env_steps + moved.sum(1),
             simulator_steps=state.simulator_steps + experience.simulations,
         )
+
+    def _measure_scale(
+        self, state: TrainState, experience: Experience, running: np.ndarray, first: int
+    ) -> TrainState:
+        """Follow the size of returns, where it is measured."""
+        if not self.learning.measures_scale:
+            return state
+        mine = slice(first, first + experience.moved.shape[1])
+        sums, fresh = state.sums.copy(), experience.episode_step == 0
+        after = next_sums(sums[:, mine], experience.reward, self.settings.discount, fresh, np)
+        sums[:, mine] = np.where(running[:, None], after, sums[:, mine])
+        return state._replace(sums=sums, learner=self.learning.measure(state.learner, sums))
 
     def _count_levels(self, state: TrainState, experience: Experience) -> TrainState:
         """Count ended episodes of the current level; an adaptive curriculum may raise the level."""
