@@ -45,7 +45,8 @@ def test_every_scale_is_possible(scale):
 def test_training_is_what_the_axes_say():
     chosen = settings(SCALES["small"], 0.04, "q-learning")
     assert (chosen.env, chosen.agent, chosen.seeds) == ("marble-run", "q-learning", (0, 1, 2))
-    assert chosen.env_options == {"sticky_penalty": 0.04}
+    scenes = {"preset": "released", "difficulty": 6}
+    assert chosen.env_options == {"sticky_penalty": 0.04, **scenes}
     assert (chosen.episodes, chosen.budget, chosen.lanes) == (20_000, 10, 128)
     assert chosen.curriculum == "auto"  # adaptive in marble-run
     assert chosen.betas[1].at(5000) == 0.0  # of Q-learning
@@ -93,7 +94,8 @@ REFUSED = {
     "episodes": ({"episodes": 0}, "--episodes: 0 is not possible"),
     "budget": ({"budget": 0}, "--budget: 0 is not possible; it must be at least 1"),
     "test episodes": ({"test_episodes": 0}, "--test-episodes: 0 is not possible"),
-    "lanes": ({"lanes": 6}, "--lanes: 6 is not possible"),
+    "lanes": ({"lanes": 0}, "--lanes: 0 is not possible"),
+    "preset": ({"preset": "own"}, "--preset: 'own' is not possible"),
 }
 
 
@@ -140,7 +142,7 @@ def make_up(monkeypatch):
             ]
             write_tests(folder / f"evaluation-level-{level}.csv", *returns)
 
-    def gallery(runs, out, level, budget, device):
+    def gallery(runs, out, preset, level, budget, device):
         asked.drawn.append(([(cost, folder.name) for cost, folder in runs], level, budget))
         out.write_bytes(b"a picture")
 
@@ -249,14 +251,15 @@ def test_the_gallery_shows_what_is_built(monkeypatch, tmp_path):
     asked = []
 
     def builder(folder, sim, budget, *, device):
-        asked.append((folder.name, sim.sticky_penalty, sim.difficulty, budget, device))
+        scenes = sim.sticky_penalty, sim.preset, sim.difficulty
+        asked.append((folder.name, *scenes, budget, device))
         return make_player("scripted", sim)
 
     monkeypatch.setattr("save_rl.evaluation.trained_player", builder)
     monkeypatch.setattr("save_rl.experiments.runs.SCENES", 2)
     out = tmp_path / "structures.png"
-    gallery([(0.0, tmp_path / "a"), (0.04, tmp_path / "b")], out, 1, 10, "cpu")
-    assert asked == [("a", 0.0, 1, 10, "cpu"), ("b", 0.04, 1, 10, "cpu")]
+    gallery([(0.0, tmp_path / "a"), (0.04, tmp_path / "b")], out, "paper", 1, 10, "cpu")
+    assert asked == [("a", 0.0, "paper", 1, 10, "cpu"), ("b", 0.04, "paper", 1, 10, "cpu")]
     with Image.open(out) as sheet:
         width, height = sheet.size
     assert width > 2 * 256
