@@ -31,7 +31,7 @@ def trained(simulator, agent, scale):
     return trainer, state
 
 
-@pytest.mark.parametrize("agent", ["save", "q-learning"])
+@pytest.mark.parametrize("agent", ["save", pytest.param("q-learning", marks=pytest.mark.slow)])
 def test_learning_and_decisions_do_not_depend_on_the_size_of_rewards(agent):
     small, one = trained(Ladder(), agent, 1.0)
     large, other = trained(Rich(), agent, FACTOR)
