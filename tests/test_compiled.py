@@ -71,6 +71,16 @@ def test_a_sound_cache_is_read(filled, monkeypatch):
     assert sum(kernel.stats.cache_hits.values()) == 1
 
 
+def test_versions_of_numba_keep_their_kernels_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path))
+    folders = []
+    for version in ("0.62.0", "0.68.1"):
+        monkeypatch.setattr(compiled.numba, "__version__", version)
+        folders.append(compiled._cache_dir.__wrapped__())
+    assert folders[0] != folders[1]
+    assert sorted(folders) == sorted(str(x) for x in tmp_path.glob("save_rl/*"))
+
+
 def test_a_full_disk_costs_nothing_but_time(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "_cache_dir", lambda: str(tmp_path))
 

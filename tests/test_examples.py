@@ -139,6 +139,7 @@ def assert_it_plays_the_puzzle(output):
     assert float(random) < rewards[30]  # a little training and much search do better
 
 
+@pytest.mark.slow  # 04 trains above; the puzzle itself is looked at below
 def test_a_simulator_of_ones_own_is_checked_and_trained_with_workers(run):
     assert_it_plays_the_puzzle(run(*PUZZLE))
 

@@ -32,9 +32,12 @@ _LIBRARIES = ("numpy", "math", "numba", "llvmlite")  # Numba compiles its own ve
 
 @cache
 def _cache_dir() -> str | None:
-    """Return a writable folder for compiled kernels; None if there is none."""
+    """Return a writable folder for kernels of this version of Numba; None if there is none.
+
+    Versions in one folder would overwrite each other's files, also while these are loaded.
+    """
     root = _config.CACHE_DIR or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(root) / "save_rl" / "numba"
+    folder = Path(root) / "save_rl" / f"numba-{numba.__version__}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

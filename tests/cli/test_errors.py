@@ -398,6 +398,7 @@ ATARI = {
     ),
 }
 
+HERE = "train --workers 0"  # looks at the environment in this process, which starts no other
 AGENTS_AND_ENVIRONMENTS = {
     "train --agent uct": (
         "--agent: 'uct' is not possible; it must be an agent that learns ('uct' only searches)."
@@ -413,36 +414,36 @@ AGENTS_AND_ENVIRONMENTS = {
         "ENV: 'nowhere.at_all' can't be imported (No module named 'nowhere')."
     ),
     f"train {BROKEN}:missing": f"ENV: module '{BROKEN}' has no 'missing'.",
-    f"train {BROKEN}:without_step": (
+    f"{HERE} {BROKEN}:without_step": (
         f"ENV: '{BROKEN}:without_step' has no 'step'; an environment needs it."
     ),
-    f"train {BROKEN}:Branching": (
+    f"{HERE} {BROKEN}:Branching": (
         f"ENV: '{BROKEN}:Branching' is not a JAX environment (Attempted boolean conversion of "
         "traced array with shape bool[])."
     ),
-    f"train {BROKEN}:Growing": (
+    f"{HERE} {BROKEN}:Growing": (
         f"ENV: '{BROKEN}:Growing'.step changes the structure, shapes or types of the state."
     ),
-    f"train {BROKEN}:Drifting": (
+    f"{HERE} {BROKEN}:Drifting": (
         f"ENV: '{BROKEN}:Drifting'.step changes the structure, shapes or types of the state."
     ),
-    f"train {BROKEN}:Hidden --seed 0 1": (
+    f"{HERE} {BROKEN}:Hidden --seed 0 1": (
         "ENV: the seeds' environments differ in more than arrays; make the environment a "
         "NamedTuple or another pytree of arrays, or train one seed at a time."
     ),
-    f"train {BROKEN}:PaysTwice": (
+    f"{HERE} {BROKEN}:PaysTwice": (
         f"ENV: '{BROKEN}:PaysTwice'.step returns a reward of shape (2,), not a single number."
     ),
-    f"train {BROKEN}:SeesAPair": (
+    f"{HERE} {BROKEN}:SeesAPair": (
         "--network: 'auto' knows no network for observations that are a tuple; have observe return "
         "an array or a flat dictionary of arrays, or give a network of your own, "
         "package.module:factory."
     ),
-    f"train {BROKEN}:SeesNothing": f"ENV: '{BROKEN}:SeesNothing'.observe returns no array.",
+    f"{HERE} {BROKEN}:SeesNothing": f"ENV: '{BROKEN}:SeesNothing'.observe returns no array.",
     f"evaluate {BROKEN}:without_step --agent uct --budgets 1": (
         f"ENV: '{BROKEN}:without_step' has no 'step'; an environment needs it."
     ),
-    f"train {BROKEN}:walk --env-options size=3": (
+    f"{HERE} {BROKEN}:walk --env-options size=3": (
         "--env-options: there is no option 'size'; known: ."
     ),
 }

@@ -3,11 +3,13 @@
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
 
-from save_rl.envs.watchdog import Watchdog, place, place_in
+from save_rl.envs.watchdog import EARLY, Watchdog, ask_where, place, place_in
+from save_rl.processes import start_python
 from tests.envs.broken_simulators import Hanging
 
 TRACE = """Thread 0x1 (most recent call first):
@@ -47,7 +49,7 @@ def test_a_call_that_hangs_is_named_once(tmp_path):
     dog.name = "the simulator 'maze'"
     with dog, dog:  # also within itself
         Hanging(trap).reset(0)
-    assert heard.wait(60)
+    assert heard.wait(1200)
     assert not dog.hanging
     (message,) = said
     assert message.startswith("the simulator 'maze' has not answered for 0 s; it is in reset (brok")
@@ -64,6 +66,30 @@ def test_waiting_for_another_process_says_where_it_is():
     assert len(said) == 1  # not again for the same place
     assert "; it is in _walk (maze.py:12)." in said[0] or "dot (numpy.py:3)" in said[0]
     assert not dog.hanging
+
+
+WAITS = """
+def rests():
+    print("rests", flush=True)
+    time.sleep(10**6)
+"""
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_process_says_where_it_is_once_it_can(early):
+    """The signal would end one that is still starting."""
+    with tempfile.TemporaryFile() as file:
+        code = (EARLY.format(1) if early else "") + f"import time\n{WAITS}\nrests()"
+        process = start_python(
+            code, str(file.fileno()), stdout=subprocess.PIPE, pass_fds=[file.fileno()]
+        )
+        with process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"rests\n"
+            said = ask_where(process, file.fileno())
+            process.kill()
+        assert process.returncode == -signal.SIGKILL
+    assert ("in rests" in said) is early
 
 
 HANGS = """
@@ -87,7 +113,7 @@ def test_a_simulator_that_hangs_in_reset_is_named_and_ends_on_one_ctrl_c(tmp_pat
     process = subprocess.Popen(
         [sys.executable, "-c", HANGS, *arguments], stderr=subprocess.PIPE, text=True
     )
-    limit = threading.Timer(240, process.kill)
+    limit = threading.Timer(1200, process.kill)
     try:
         assert process.stderr is not None
         lines = [""]
@@ -96,7 +122,7 @@ def test_a_simulator_that_hangs_in_reset_is_named_and_ends_on_one_ctrl_c(tmp_pat
             lines.append(process.stderr.readline())
             assert lines[-1], "".join(lines)  # the end of the file
         process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 130
+        assert process.wait() == 130
     finally:
         limit.cancel()
         process.kill()

@@ -17,7 +17,7 @@ GAMMA = 0.9
 STEPS = 11
 DRAWS = 1500  # of 10 transitions, one is missed in 1500 draws with probability 10 x 0.9^1500
 # (lanes, capacity): rows that do and do not fill the capacity exactly, one lane, one row.
-SIZES = [(4, 10), (3, 9), (1, 5), (7, 3)]
+SIZES = [(4, 10), (3, 9), pytest.param(1, 5, marks=pytest.mark.slow), (7, 3)]
 sizes = pytest.mark.parametrize(("lanes", "capacity"), SIZES)
 
 add = jax.jit(replay.add, static_argnames=("gamma", "track"))

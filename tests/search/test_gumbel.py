@@ -88,7 +88,7 @@ def lanes():
     return TightropeState(at, at * 0 + STATES - 1)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1.0])
+@pytest.mark.parametrize("scale", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_it_is_the_search_of_mctx(scale):
     env = Numbered(*tightrope(0, reward="dense", terminal=50))
     network, states, key = table(1), lanes(), jax.random.key(7)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import save_rl
+from save_rl.networks import graph
 from save_rl.players import make_player, play
 
 LEVEL_0 = {
@@ -20,7 +21,8 @@ def random_returns(env, episodes):
     return np.array([play(env, player, seed).total for seed in range(episodes)])
 
 
-def test_a_few_steps_on_covering_are_trained_and_tested(tmp_path):
+def test_a_few_steps_on_covering_are_trained_and_tested(tmp_path, monkeypatch):
+    monkeypatch.setattr(graph, "STEPS", 2)  # two thirds of the network, and of its compilation
     out, few = tmp_path / "run", LEVEL_0 | {"steps": 24, "lanes": 8, "min_replay": 8, "chunk": 3}
     run = save_rl.train(**few, out=out, progress=False, workers=0)
     last = run.metrics[-1]

@@ -46,7 +46,11 @@ def test_the_checksum_of_a_record_is_the_masked_crc32c(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "full", ["save_rl.training.run.events", "save_rl.training.run.metrics_file"]
+    "full",
+    [
+        "save_rl.training.run.events",
+        pytest.param("save_rl.training.run.metrics_file", marks=pytest.mark.slow),
+    ],
 )
 def test_a_full_disk_ends_a_run_at_once_with_one_sentence(tmp_path, monkeypatch, capsys, full):
     """Events, and then the lines of metrics, go to a device that is always full."""

@@ -356,7 +356,7 @@ def test_epsilon_is_that_of_the_moment_of_training_and_of_the_episode(walk):
 
 
 # The others learn by the same equations.
-FEW_UPDATES = ("save", "save-l2", "q-learning", "puct")
+FEW_UPDATES = ("save", "puct")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def mean_reward(out, **options):
     return tested.returns.mean()
 
 
-@each_path
+@pytest.mark.parametrize("path", [pytest.param("device", marks=pytest.mark.slow), "host"])
 def test_a_network_and_an_optimizer_of_ones_own_learn(tmp_path, path, monkeypatch):
     """Also with constants, double precision and weight decay; and only with trust elsewhere."""
     out = tmp_path / "run"

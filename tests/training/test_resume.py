@@ -23,7 +23,7 @@ from save_rl.training.run.progress import Progress
 pytestmark = pytest.mark.xdist_group("resume")
 
 SETTINGS = [
-    "train", "tightrope", "--budget", "3", "--lanes", "8", "--chunk", "4", "--seed", "3", "5",
+    "train", "tightrope", "--lanes", "8", "--chunk", "4", "--seed", "3", "5",
     "--test-episodes", "8", "--checkpoint-seconds", "0",
 ]  # fmt: skip
 
@@ -76,12 +76,13 @@ def wait_for_progress(process: subprocess.Popen[str], out: Path, after: int) -> 
         time.sleep(0.01)
 
 
-# Q-learning compiles faster, and the files of a run are the same.
+# Q-learning without search in its tests compiles faster, and the files of a run are the same.
 @pytest.fixture(scope="module", params=["q-learning", pytest.param("save", marks=pytest.mark.slow)])
 def training(request, tmp_path_factory) -> Training:
     out = tmp_path_factory.mktemp("undisturbed") / "run"
-    episodes = {"q-learning": "1200", "save": "2500"}[request.param]  # 40 and 70 checkpoints
-    settings = [*SETTINGS, "--agent", request.param, "--episodes", episodes]
+    # 40 and 70 checkpoints
+    episodes, budget = {"q-learning": ("1200", "0"), "save": ("2500", "3")}[request.param]
+    settings = [*SETTINGS, "--agent", request.param, "--episodes", episodes, "--budget", budget]
     made = Training(settings, out)
     made.finish(out)
     return made

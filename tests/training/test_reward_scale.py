@@ -88,7 +88,12 @@ def network(state, scale):
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("given", [True, False], ids=["given", "measured"])
 @pytest.mark.parametrize(
-    ("path", "agent"), [("host", "save"), ("host", "q-learning"), ("device", "save")]
+    ("path", "agent"),
+    [
+        ("host", "save"),
+        pytest.param("host", "q-learning", marks=pytest.mark.slow),
+        ("device", "save"),
+    ],
 )
 def test_learning_and_decisions_do_not_depend_on_the_size_of_rewards(path, agent, given, factor):
     scales = (1.0, factor) if given else (MEASURED, MEASURED)

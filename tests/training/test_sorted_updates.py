@@ -10,6 +10,7 @@ import pytest
 
 from save_rl.envs import make_simulator
 from save_rl.envs.construction.graph import ACTIONS_PER_EDGE, AVAILABLE
+from save_rl.networks import graph
 from save_rl.networks.graph import sizes
 from save_rl.training.devices import compiler_options
 from save_rl.training.host.learner import HostLearner
@@ -30,8 +31,9 @@ def trainer(request):
         network="graph-plain", **given,
     )  # fmt: skip
     simulators = [make_simulator("covering", seed) for seed in SEEDS]
-    with closing(HostTrainer(settings, simulators)) as trainer:
-        yield trainer
+    with pytest.MonkeyPatch.context() as patch, closing(HostTrainer(settings, simulators)) as made:
+        patch.setattr(graph, "STEPS", 2)  # two thirds of the network, and of its compilation
+        yield made
 
 
 def graphs(rng, seen, least):

@@ -18,7 +18,6 @@ import json
 import mmap
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import time
@@ -29,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.watchdog import EARLY, WATCHDOG, place_in
+from save_rl.envs.watchdog import EARLY, WATCHDOG, ask_where, place_in
 from save_rl.envs.worker import (
     ADVANCE,
     ANY_LEVEL,
@@ -143,7 +142,7 @@ class _Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(0.2)
         hangs = self.process.poll() is None
-        trace = self._trace() if hangs else self._written(0)
+        trace = self._trace() if hangs else self._written()
         why = "it did not answer in time" if hangs else ending(self.process.poll())
         where = place_in(trace)
         inside = f", in {where}" if where else ""
@@ -151,15 +150,12 @@ class _Worker:
 
     def _trace(self) -> str:
         """Ask the process where it is; return its traceback."""
-        before = os.fstat(self.crash.fileno()).st_size
-        self.process.send_signal(signal.SIGUSR1)
-        time.sleep(0.3)
-        return self._written(before)
+        return ask_where(self.process, self.crash.fileno())
 
-    def _written(self, start: int) -> str:
-        """Return the tracebacks in the file of the process from byte `start` on."""
-        size = os.fstat(self.crash.fileno()).st_size - start
-        return os.pread(self.crash.fileno(), size, start).decode(errors="replace").strip()
+    def _written(self) -> str:
+        """Return the tracebacks in the file of the process."""
+        size = os.fstat(self.crash.fileno()).st_size
+        return os.pread(self.crash.fileno(), size, 0).decode(errors="replace").strip()
 
     def dismiss(self) -> None:
         """Close the pipes: the process reads an end of file and exits."""

@@ -9,7 +9,10 @@ with worker processes wait for replies with `waiting`, which does the same.
 """
 
 import itertools
+import os
 import re
+import signal
+import subprocess
 import sys
 import sysconfig
 import threading
@@ -26,6 +29,7 @@ _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "p
 EARLY = "import faulthandler, signal; faulthandler.register(signal.SIGUSR1, int(sys.argv[{}])); "
 """Code of a process that can be asked where it is, from its start; with the number of the argument
 that is the file descriptor to write to."""
+_ANSWER = 10.0  # most seconds for such a process to write where it is
 # A line of `faulthandler`.
 _FRAME = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)')
 
@@ -51,6 +55,35 @@ def place_in(trace: str) -> str:
     _, _, current = trace.partition("Current thread")
     own = current.partition("\n\n")[0]
     return place((m["file"], int(m["line"]), m["function"]) for m in _FRAME.finditer(own))
+
+
+def ask_where(process: subprocess.Popen[bytes], file: int) -> str:
+    """Ask a process that was started with `EARLY` where it is; return its traceback.
+
+    file: the descriptor that it writes to. Returns '' while the process is still starting, when the
+    signal would end it.
+    """
+    if not _catches(process.pid, signal.SIGUSR1):
+        return ""
+    before = size = os.fstat(file).st_size
+    end = time.monotonic() + _ANSWER
+    process.send_signal(signal.SIGUSR1)
+    while process.poll() is None and time.monotonic() < end:
+        time.sleep(0.1)
+        seen, size = size, os.fstat(file).st_size
+        if before < seen == size:
+            break
+    return os.pread(file, size - before, before).decode(errors="replace").strip()
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Test whether a process has a handler for a signal; true where there is no /proc to ask."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+    caught = re.search(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)
+    return caught is None or bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 def _frames(ident: int) -> Iterable[Frame]:

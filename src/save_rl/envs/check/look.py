@@ -21,7 +21,7 @@ from save_rl.envs.check.interface import look_at_names
 from save_rl.envs.check.witness import Place, Witness, Wrong
 from save_rl.envs.check.words import Finding, Report
 from save_rl.envs.pool import IS_WORKER, refuse_in_a_worker
-from save_rl.envs.watchdog import EARLY, WATCHDOG, place_in
+from save_rl.envs.watchdog import EARLY, WATCHDOG, ask_where, place_in
 from save_rl.errors import InputError, RunError
 from save_rl.processes import ONE_THREAD, die_with, end_group, ending, start_python
 
@@ -142,10 +142,7 @@ def look_apart(env: str, options: dict[str, Any], seed: int = 0, *, check: bool 
             os.close(theirs)
 
         def trace() -> str:
-            before = os.fstat(crash.fileno()).st_size
-            process.send_signal(signal.SIGUSR1)
-            time.sleep(0.3)
-            return os.pread(crash.fileno(), 2**20, before).decode(errors="replace")
+            return ask_where(process, crash.fileno())
 
         said = b""
         poll = select.poll()
