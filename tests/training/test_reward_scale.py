@@ -16,7 +16,7 @@ from save_rl.training.settings import TrainSettings
 from tests.envs.broken_simulators import Ladder
 
 MEASURED = reward_scale.NOTHING_YET
-FACTORS = [1024.0, 1 / 1024]  # exact in binary
+FACTORS = [1024.0, pytest.param(1 / 1024, marks=pytest.mark.slow)]  # exact in binary
 
 
 class Paid(Ladder):
