@@ -40,7 +40,6 @@ ENVIRONMENTS = {
     "FrozenLake x 100": (Lake, {"factor": 100.0}, 1.0, 6_000),
     "Sokoban, one map": ("sokoban:fixed", {}, 0.25, 10_000),
     "CliffWalking": ("gym/CliffWalking-v1", {"max_episode_steps": 200}, 256.0, 25_000),
-    "CartPole": ("gym/CartPole-v1", {}, 16.0, 25_000),
 }
 
 

@@ -24,6 +24,7 @@ ENVIRONMENTS = {
     "2048": ("two048:Game", {}, 30_000),
     "Rook endgame": ("rook_endgame:Endgame", {}, 20_000),
     "DoorKey": ("door_key:DoorKey", {"size": 4}, 60_000),
+    "DoorKey, larger": ("door_key:DoorKey", {"size": 5}, 120_000),
     "CliffWalking": ("gym/CliffWalking-v1", {"max_episode_steps": 200}, 25_000),
     "Taxi": ("gym/Taxi-v4", {}, 60_000),
     "FrozenLake": ("gym/FrozenLake-v1", {"is_slippery": False}, 20_000),
