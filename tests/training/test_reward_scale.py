@@ -86,7 +86,7 @@ def network(state, scale):
 
 
 @pytest.mark.parametrize("factor", FACTORS)
-@pytest.mark.parametrize("given", [True, False], ids=["given", "measured"])
+@pytest.mark.parametrize("given", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize(
     ("path", "agent"),
     [
@@ -132,7 +132,7 @@ def test_without_rewards_there_is_no_scale_and_nothing_is_divided():
     assert reward_scale.divisor(scale, np) == 1
 
 
-@pytest.mark.parametrize("path", ["host", "device"])
+@pytest.mark.parametrize("path", ["host", pytest.param("device", marks=pytest.mark.slow)])
 def test_a_measured_scale_survives_a_checkpoint(path):
     whole = trained(path, 8.0, MEASURED)
     before = trainer_of(path, 8.0, MEASURED)

@@ -81,7 +81,7 @@ def test_in_jax_a_run_starts_with_the_parameters_of_another(tmp_path):
         (
             {"env": "tests.training.test_starts:Narrow", "seed": 3},
             "--from: the parameters of '{}' do not fit this run, whose network must have the same "
-            "shapes (.learner.params.torso.layers[0].weight has another shape or type).",
+            "shapes (.learner.params.network.torso.layers[0].weight has another shape or type).",
         ),
         ({"agent": "puct", "seed": 3}, "--from: the parameters of '{}' do not fit this run, whose"),
         ({"from_run": "none", "seed": 3}, "--from: 'none' holds no run (config.json is missing)."),
