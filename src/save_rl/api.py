@@ -98,11 +98,10 @@ def run_training(
     seconds = options.get("checkpoint_seconds", 0.0)
     require(seconds >= 0, "--checkpoint-seconds", seconds, "0 (after every chunk) or more")
     if from_run is not None:
-        from save_rl.training.run.run_directory import read_settings
-
         if options.get("resume"):
             raise InputError("--from: a run that is resumed has its own parameters; leave one out.")
-        read_settings(from_run, "--from")
+        settings = _with_scale_of(from_run, settings, given)
+        given = {*given, "reward_scale"}
     if cluster is not None:
         require(from_run is None, "--from", f"'{from_run}'", "left out with --cluster")
         require(tuple(log) == ("tensorboard",), "--log", " ".join(log), "left out with --cluster")
@@ -129,6 +128,22 @@ def run_training(
             settings = with_measured_scale(settings, params)
         advise(settings, result.metrics)
     return result
+
+
+def _with_scale_of(
+    from_run: Path, settings: TrainSettings, given: Collection[str]
+) -> TrainSettings:
+    """Return settings with the reward scale of the run to start from, in whose units its values
+    are, unless another one is given. A measured one is a parameter, so both have it or neither."""
+    from save_rl.training.run.run_directory import read_settings
+
+    scale = read_settings(from_run, "--from").reward_scale
+    if "reward_scale" not in given:
+        return replace(settings, reward_scale=scale)
+    allowed = f"{'0' if scale == 0 else 'above 0'} as in '{from_run}', or left out"
+    fits = (scale == 0) == (settings.reward_scale == 0)
+    require(fits, "--reward-scale", settings.reward_scale, allowed)
+    return settings
 
 
 def _prepared(

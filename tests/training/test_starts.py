@@ -57,6 +57,8 @@ def test_a_run_starts_with_the_parameters_of_another_and_nothing_else(source, tm
         np.testing.assert_array_equal(found, end[1:])  # of seed 5
         np.testing.assert_array_equal(copy, end[1:])
     assert all(not np.any(x) for x in optimiser.values())  # Adam begins anew
+    scales = [run.program.settings.reward_scale for run in (source, result)]
+    assert scales[0] == scales[1]  # values are in its units
     assert result.metrics[0]["env_steps"] == 16 * 4  # a chunk of lock-steps of four lanes
     told = json.loads((tmp_path / "run" / "config.json").read_text())["started_from"]
     run_id = json.loads((source.path / "config.json").read_text())["run_id"]
@@ -84,6 +86,10 @@ def test_in_jax_a_run_starts_with_the_parameters_of_another(tmp_path):
             "shapes (.learner.params.network.torso.layers[0].weight has another shape or type).",
         ),
         ({"agent": "puct", "seed": 3}, "--from: the parameters of '{}' do not fit this run, whose"),
+        (
+            {"reward_scale": 1.0, "seed": 3},
+            "--reward-scale: 1.0 is not possible; it must be 0 as in",
+        ),
         ({"from_run": "none", "seed": 3}, "--from: 'none' holds no run (config.json is missing)."),
         ({"resume": True}, "--from: a run that is resumed has its own parameters; leave one"),
     ],
