@@ -55,3 +55,11 @@ def pytest_collection_finish():
     hypothesis.given(hypothesis.strategies.none())(lambda _: None)()
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient():
+    """A slow machine is no simulator that hangs; tests of hanging ones set their own patience."""
+    from save_rl.envs.watchdog import WATCHDOG
+
+    WATCHDOG.patience = 1200.0
