@@ -835,7 +835,7 @@ def test_workers_end_with_their_parent(number, busy):
             for pid in mine:
                 wait_until_idle(pid)
         parent.send_signal(number)
-        assert parent.wait(10) != 0
+        assert parent.wait(1200) != 0
         assert have_ended(mine)
 
 

@@ -34,7 +34,9 @@ def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"], timeout=300_000
+        )
         yield opened
         opened.close()
 
@@ -66,7 +68,7 @@ def shared_page(browser):
     errors, asked = [], []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("request", lambda request: asked.append(request.url))
-    opened.set_default_timeout(20_000)
+    opened.set_default_timeout(300_000)  # ends what hangs
     yield opened, errors, asked
     context.close()
 

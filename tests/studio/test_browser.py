@@ -203,13 +203,13 @@ def test_a_training_run_is_followed(page, root, address):
 @pytest.mark.slow
 def test_a_real_run_is_followed_from_its_first_line_to_its_end(page, tmp_path):
     command = [sys.executable, "-m", "save_rl", "train", "tightrope", "--episodes", "4000"]
-    page.set_default_timeout(300_000)
+    page.set_default_timeout(1_200_000)
     with serving(tmp_path) as address:
         page.goto(address)
         wait_text(page, ".empty", "No runs here yet")
         with subprocess.Popen([*command, "--out", str(tmp_path / "real")]) as training:
             row(page, "real").locator(".chip.training").wait_for()
-            assert training.wait(300) == 0
+            assert training.wait(1200) == 0
         row(page, "real").locator(".chip.finished").wait_for()
         row(page, "real").get_by_role("link").click()
         page.locator("[data-metric=return_mean] canvas").wait_for()

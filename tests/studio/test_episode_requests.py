@@ -41,7 +41,7 @@ def ask(url, body=None, secret=None):
     secret = secret or token(url.partition("/api")[0])
     request = urllib.request.Request(url, data, {"X-Studio-Token": secret})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=1200) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
@@ -49,7 +49,7 @@ def ask(url, body=None, secret=None):
 
 def events(studio, job):
     """Return all events of a job, until it is over."""
-    with urllib.request.urlopen(f"{studio}/api/jobs/{job}/events", timeout=60) as answer:
+    with urllib.request.urlopen(f"{studio}/api/jobs/{job}/events", timeout=1200) as answer:
         lines = [line for line in answer.read().decode().split("\n\n") if line.startswith("data: ")]
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
