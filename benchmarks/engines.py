@@ -12,6 +12,7 @@ import argparse
 import json
 import time
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 STARTED = time.perf_counter()
@@ -38,6 +39,7 @@ def measure(given: argparse.Namespace) -> dict[str, object]:
     import jax
     import numpy as np
 
+    from save_rl.learning.r2d2_settings import R2D2Settings, ReplaySettings
     from save_rl.training.devices import select_device
     from save_rl.training.settings import TrainSettings
 
@@ -47,6 +49,8 @@ def measure(given: argparse.Namespace) -> dict[str, object]:
         env=given.env, agent=given.agent, seeds=seeds, lanes=given.lanes, chunk=1,
         network=given.network, mixed_precision=given.mixed_precision,
     )  # fmt: skip
+    if given.agent.startswith("r2d2"):  # else the first update comes after minutes
+        settings = replace(settings, r2d2=R2D2Settings(replay=ReplaySettings(4096, minimum=128)))
     settings.check()
     with (
         jax.default_device(device),

@@ -11,7 +11,8 @@ If only the first few nodes can be senders of a valid action, the last recurrent
 read-out are computed for their edges only. The first layer of the edge update takes edge, sender,
 receiver and graph; it is computed as a sum of four products, so nodes and graph are multiplied
 once, not once per edge. All edges start equal, so they are a single vector until the first update.
-None of this changes the function; `tests/networks/graph_reference.py` computes it literally.
+None of this changes the function; `tests/networks/graph_reference.py` computes it literally. On a
+GPU `networks.graph_fused` computes it in fewer kernels.
 
 The outputs of all encoders and core updates are normalised (layer normalisation, without learned
 scales), and edges and nodes are averaged. The `plain` form does neither and adds them up, as the
@@ -103,6 +104,7 @@ class GraphNetwork(eqx.Module):
     mixed: bool = eqx.field(static=True)
     norm: bool = eqx.field(static=True)
     mean: bool = eqx.field(static=True)
+    latent, steps = LATENT, STEPS
 
     def __init__(
         self, features: int, max_nodes: int, senders: int, per_edge: int, key: Array,
@@ -133,6 +135,10 @@ class GraphNetwork(eqx.Module):
         Actions along missing edges get an output too; the caller must mask them.
         """
         nodes, used = observation["nodes"], observation["node_mask"]
+        if self.per_edge <= LATENT and runs_on_gpu():
+            from save_rl.networks import graph_fused  # Pallas takes long to import
+
+            return graph_fused.evaluate(self, nodes, used)
         batch, count, _ = nodes.shape
         exists = used[:, :, None] & used[:, None, :] & ~jnp.eye(count, dtype=bool)
         weight = used[..., None].astype(nodes.dtype)
@@ -141,10 +147,10 @@ class GraphNetwork(eqx.Module):
         nothing = jnp.zeros((1,), nodes.dtype)
         of_nodes = jnp.sum(used, 1, dtype=nodes.dtype)[:, None] if self.mean else jnp.ones((1, 1))
         others = of_nodes - 1 if self.mean else of_nodes  # whose edges a node receives
-        node = node_core = node_state = self._normal(self.node_encoder(nodes)) * weight
-        edge = self._normal(self.edge_encoder(nothing)).astype(of_edges)  # [64]: all are equal
+        node = node_core = node_state = self.normal(self.node_encoder(nodes)) * weight
+        edge = self.normal(self.edge_encoder(nothing)).astype(of_edges)  # [64]: all are equal
         edge_core = edge_state = edge
-        graph = self._normal(self.graph_encoder(jnp.broadcast_to(nothing, (batch, 1))))
+        graph = self.normal(self.graph_encoder(jnp.broadcast_to(nothing, (batch, 1))))
         graph_core = graph_state = graph
         for step in range(STEPS):
             node_in = jnp.concatenate([node, node_core, node_state], -1)
@@ -154,10 +160,10 @@ class GraphNetwork(eqx.Module):
             incoming = incoming / jnp.maximum(others, 1)[..., None]
             wide = jnp.broadcast_to(graph_in[:, None], (batch, count, graph_in.shape[-1]))
             node_core = self.node_update(jnp.concatenate([node_in, incoming, wide], -1))
-            node_core = self._normal(node_core) * weight
+            node_core = self.normal(node_core) * weight
             pooled = [jnp.sum(x, 1) / jnp.maximum(of_nodes, 1) for x in (incoming, node_core)]
             graph_core = self.graph_update(jnp.concatenate([graph_in, *pooled], -1))
-            graph_core = self._normal(graph_core)
+            graph_core = self.normal(graph_core)
             graph_state = self.graph_memory(graph_core, graph_state)
             if step + 1 < STEPS:
                 edge_state = self.edge_memory(edge_core, edge_state)
@@ -182,9 +188,9 @@ class GraphNetwork(eqx.Module):
         x = x + (graph @ of_graph)[:, None, None] + (own + first.bias)
         hidden = jax.nn.relu(x).astype(edge[0].dtype)
         x = jax.nn.relu(_product(hidden, second.weight) + second.bias.astype(hidden.dtype))
-        return self._normal(x)
+        return self.normal(x)
 
-    def _normal(self, x: Array) -> Array:
+    def normal(self, x: Array) -> Array:
         """Normalise the last axis, in float32; the plain form does not."""
         if not self.norm:
             return x
@@ -205,6 +211,10 @@ class GraphNetwork(eqx.Module):
         x = x + (graph @ of_graph + first.bias)[:, None, None]
         for layer in rest:
             x = layer(jax.nn.relu(x))
+        return self.by_action(x)
+
+    def by_action(self, x: Array) -> Array:
+        """Return `[B, A]` from values of edges, `[B, n or the senders, n, per_edge]`."""
         batch, senders, count, per_edge = x.shape
         missing = (self.senders - senders, self.max_nodes - count)
         x = jnp.pad(x, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)))
@@ -212,6 +222,12 @@ class GraphNetwork(eqx.Module):
         below = np.arange(self.max_nodes - 1) < np.arange(self.senders)[:, None]
         x = jnp.where(below[None, :, :, None], x[:, :, :-1], x[:, :, 1:])
         return x.reshape(batch, self.senders * (self.max_nodes - 1) * per_edge)
+
+
+def runs_on_gpu() -> bool:
+    """Test whether programs that are made now run on a GPU."""
+    config: Any = jax.config  # its attributes are unknown to type checkers
+    return (config.jax_default_device or jax.devices()[0]).platform == "gpu"
 
 
 def sizes(observation: dict[str, Any]) -> np.ndarray:

@@ -14,11 +14,13 @@ _GPU_OPTIONS = {
     "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,WHILE,DYNAMIC_SLICE_FUSION"
 }
 # For graph networks, which are many small kernels: independent ones run at the same time, and XLA
-# does not try out matrix products. Trying takes four fifths of the compilation and gains 7 to 15 %
-# (benchmarks/README.md), and what it picks, and so the last bits, may differ from run to run.
+# does not try out matrix products, which would take most of the compilation, and what it picks, and
+# so the last bits, could differ from run to run. Without trying, products have to be cuBLAS's:
+# XLA's own kernels are 16 x 8 tiles then, and updates take twice as long (benchmarks/README.md).
 _SMALL_KERNELS = {
     "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
     "xla_gpu_autotune_level": "0",
+    "xla_gpu_enable_triton_gemm": "False",
 }
 
 

@@ -13,19 +13,24 @@ import jax
 
 from save_rl.training.devices import device_threads
 
-_THREADS = os.cpu_count() or 1
+_THREADS = max(2, (os.cpu_count() or 1) // 2)
 
 
 class Ahead:
-    """Compiled programs by name; the first that is added is compiled first."""
+    """Compiled programs by name; the first that is added is ready first.
+
+    Tracing is Python, so one thread traces all of them in turn; others compile what is traced.
+    """
 
     def __init__(self) -> None:
+        self._tracing = device_threads(1, "trace")
         self._threads = device_threads(_THREADS, "compile")
         self._programs: dict[Hashable, Future[Callable[..., Any]]] = {}
 
     def add(self, name: Hashable, program: Any, *arguments: Any) -> None:
         """Compile a jitted function for arguments of these shapes; static ones are values."""
-        self._programs[name] = self._threads.submit(lambda: program.lower(*arguments).compile())
+        lowered = self._tracing.submit(program.lower, *arguments)
+        self._programs[name] = self._threads.submit(lambda: lowered.result().compile())
 
     def get(self, name: Hashable) -> Callable[..., Any] | None:
         """Return a compiled program, without its static arguments; None if it was not added.
@@ -37,7 +42,8 @@ class Ahead:
 
     def close(self) -> None:
         """Compile nothing more."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        for threads in (self._tracing, self._threads):
+            threads.shutdown(wait=True, cancel_futures=True)
 
 
 def shapes(tree: Any) -> Any:

@@ -2,11 +2,15 @@
 
 Parameters have a leading seed axis, and so have batches: a group's lanes of every seed that have a
 new state, filled up to one of a few sizes. On a GPU these are the group and half of it, both
-compiled ahead, and only what a search can use leaves the device: the slots of each state
-(`search.host`), in one array. On a CPU the slots are chosen on the host, where the rows are anyway
-(XLA sorts slowly there).
+compiled ahead. A batch goes to the device in one array, because every transfer takes a while to
+start, and only what a search can use leaves it, also in one array: the slots of each state
+(`search.host`). On a CPU the slots are chosen on the host, where the rows are anyway (XLA sorts
+slowly there).
 """
 
+import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -57,18 +61,44 @@ class Network:
             prior, value = rows(leaves, observation, packed)
             return best_slots(prior, value, start, slots), prior
 
-        self._programs = {
-            name: jax.jit(program, compiler_options=options or None)
-            for name, program in (
-                ("rows", jax.vmap(rows)), ("lists", jax.vmap(lists, (0, 0, 0, None))),
-            )
-        }  # fmt: skip
+        if self.gpu:
+            seen = layout.example()
+            shown, structure = jax.tree.flatten(seen)
+            bits = np.zeros(-(-self._actions // 8), np.uint8)
+            kinds = [x.dtype for x in (*shown, bits, np.int32(0))]
 
-    def run(self, name: str, leaves: list[Any], observation: Any, *given: Any) -> Any:
-        """Run a program on observations `[seeds, n, ...]`."""
-        shown = tuple(x.shape for x in jax.tree.leaves(observation))
-        ready = self.ahead.get((name, shown)) if self.ahead is not None else None
-        return (ready or self._programs[name])(leaves, observation, *given)
+            def parted(program: Any) -> Any:
+                """Return a program of one array, see `joined`; `shapes` are those of its parts."""
+
+                def run(leaves: list[Any], data: Any, shapes: Any) -> Any:
+                    *seen, packed, start = parts(data, kinds, shapes)
+                    return program(leaves, jax.tree.unflatten(structure, seen), packed, start[0])
+
+                def all_seeds(leaves: list[Any], data: Any, shapes: Any) -> Any:
+                    return jax.vmap(partial(run, shapes=shapes))(leaves, data)
+
+                return jax.jit(all_seeds, static_argnums=2, compiler_options=options)
+
+            self._programs = {
+                "rows": parted(lambda leaves, seen, packed, _: rows(leaves, seen, packed)),
+                "lists": parted(lists),
+            }
+        else:
+            self._programs = {"rows": jax.jit(jax.vmap(rows))}
+
+    def run(
+        self, name: str, leaves: list[Any], observation: Any, packed: np.ndarray, start: int = 0
+    ) -> Any:
+        """Run a program on observations `[seeds, n, ...]` and masks as bits."""
+        if not self.gpu:
+            return self._programs[name](leaves, observation, packed)
+        ties = np.full(packed.shape[:2], start, np.int32)
+        arrays = [*jax.tree.leaves(observation), packed, ties]
+        shapes = tuple(x.shape[2:] for x in arrays)
+        ready = self.ahead.get((name, ties.shape, shapes)) if self.ahead is not None else None
+        if ready is not None:
+            return ready(leaves, joined(arrays))
+        return self._programs[name](leaves, joined(arrays), shapes)
 
     def batch_size(self, count: int, each: int) -> int:
         """Return the lanes per seed to evaluate if `count` of `each` are new."""
@@ -82,18 +112,12 @@ class Network:
         assert ahead is not None
         leaves = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves]
         lanes = (leaves[0].shape[0], batch)
-        packed = jax.ShapeDtypeStruct((*lanes, -(-self._actions // 8)), np.uint8)
-        seen = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct((*lanes, *x.shape), x.dtype),
-            cut(layout.example(), size),
-        )
-        shown = tuple(x.shape for x in jax.tree.leaves(seen))
-        given = (leaves, seen, packed)
-        if self.listed:
-            start = jax.ShapeDtypeStruct((), np.int32)
-            ahead.add(("lists", shown), self._programs["lists"], *given, start)
-        else:
-            ahead.add(("rows", shown), self._programs["rows"], *given)
+        bits = np.zeros(-(-self._actions // 8), np.uint8)
+        arrays = [*jax.tree.leaves(cut(layout.example(), size)), bits, np.zeros((), np.int32)]
+        shapes = tuple(x.shape for x in arrays)
+        data = jax.ShapeDtypeStruct((*lanes, sum(x.nbytes for x in arrays)), np.uint8)
+        name = "lists" if self.listed else "rows"
+        ahead.add((name, lanes, shapes), self._programs[name], leaves, data, shapes)
 
     def with_params(self, params: Any, beside: Updates | None = None) -> "NetworkEvaluator":
         """Return an evaluator with these parameters `[seeds, ...]`; beside: see there."""
@@ -103,6 +127,32 @@ class Network:
         """Return what searches divide rewards by, `[seeds]`."""
         params = jax.tree.unflatten(self._structure, leaves)
         return np.broadcast_to(np.asarray(self._learning.scale(params)), len(leaves[0]))
+
+
+def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return arrays `[seeds, n, ...]` side by side as bytes, `[seeds, n, bytes]`."""
+    lead = arrays[0].shape[:2]
+    # Reshaping copies what is not contiguous.
+    flat = [np.ascontiguousarray(x.reshape(*lead, math.prod(x.shape[2:]))) for x in arrays]
+    return np.concatenate([x.view(np.uint8) for x in flat], -1)
+
+
+def parts(data: Array, kinds: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Return the arrays that `joined` put side by side, from bytes `[n, bytes]`, as `[n, *shape]`
+    of these dtypes."""
+    found, first = [], 0
+    for kind, shape in zip(kinds, shapes, strict=True):
+        count = math.prod(shape)
+        own = data[:, first : first + count * kind.itemsize]
+        first += count * kind.itemsize
+        if kind == np.bool_:
+            own = own.astype(bool)
+        else:
+            if kind.itemsize > 1:
+                own = own.reshape(len(data), count, kind.itemsize)
+            own = jax.lax.bitcast_convert_type(own, kind)
+        found.append(own.reshape(len(data), *shape))
+    return found
 
 
 def best_slots(prior: Array, value: Array, start: Any, slots: int) -> Array:
@@ -165,14 +215,12 @@ class NetworkEvaluator:
         everybody = np.arange(low, high).reshape(self._seeds, -1)
         lanes = self._lanes(question, everybody)
         if network.gpu and lanes is everybody:
-            # No copy: a worker changes what its lanes show only when this evaluation is over.
-            observation, packed = self._shown(pool, low, high)
+            observation, packed = self._shown(pool, low, high)  # copied by `joined`
         else:
             observation, packed = pool.observation(lanes), pool.arrays["allowed"][lanes]
         (observation,) = trim(observation, gpu=network.gpu)
         if network.listed:
-            start = np.int32(question.start)
-            found, rows = network.run("lists", self._leaves, observation, packed, start)
+            found, rows = network.run("lists", self._leaves, observation, packed, question.start)
             if question.node == 0:
                 self._rows[question.group] = rows
             found.copy_to_host_async()

@@ -24,7 +24,7 @@ from save_rl.training.devices import device_threads
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.learner import Learner, Learning
 
-_PIECES = 8  # pieces of a lock-step's updates on a GPU: each has its overhead
+_PIECES = 4  # pieces of a lock-step's updates on a GPU: handing one over takes 5 ms
 
 
 class UpdatePrograms:
