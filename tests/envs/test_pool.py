@@ -590,6 +590,37 @@ def test_a_worker_that_ends_is_replaced(pair, flaw, why):
     assert_replaced(pool, before)
 
 
+def test_groups_are_received_in_any_order(pair):
+    """The faults of a group are those of its own request."""
+    pool, said = pair
+    pool.step(0, np.zeros(4, int), np.array([GO, flawed("nan reward"), GO, GO]), 1)
+    pool.step(1, np.zeros(4, int), np.array([GO, GO, GO, GO]), 1)
+    wait_until(lambda: pool.answered([1, 0]) == 1)
+    pool.receive(1)
+    assert not pool.lost.any()
+    for lane in (4, 5, 6, 7):
+        assert_lane(pool, lane, lane, 2)
+    wait_until(lambda: pool.answered([0]) == 0)
+    pool.receive(0)
+    assert np.flatnonzero(pool.lost).tolist() == [1]
+    assert len(said) == 1
+
+
+def test_a_worker_that_died_need_not_be_waited_for(pair, diary):
+    pool, said = pair
+    before = pids(pool)
+    pool.step(0, np.zeros(4, int), np.array([GO, flawed("sleep"), GO, GO]), 1)
+    pool.step(1, np.zeros(4, int), np.array([GO] * 4), 1)
+    wait_until(lambda: diary.exists() and diary.read_text().endswith(f"{before[1]} sleep\n"))
+    assert pool.answered([0, 1]) is None
+    os.kill(before[1], signal.SIGKILL)
+    wait_until(lambda: pool.answered([1, 0]) == 1)
+    pool.receive(1)
+    pool.receive(0)
+    assert len(said) == 1
+    assert_replaced(pool, before)
+
+
 def test_a_worker_that_is_killed_at_work_is_replaced(pair, diary):
     pool, said = pair
     before = pids(pool)

@@ -5,6 +5,7 @@ import os
 import signal
 import xml.etree.ElementTree as ET
 from contextlib import ExitStack
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -228,13 +229,56 @@ def test_it_does_not_matter_who_simulates(pools, rule, groups):
             check(result, lane, equations(mdp, int(root), rule, BUDGET, seeds[lane]))
         else:
             check_untouched(result, lane)
-    # Questions are about one group each, and about lanes that show something new.
-    for (group, node, lanes), (same, also, others) in zip(*asked, strict=True):
+    # Questions are about one group each, and about lanes that show something new. Groups go on as
+    # soon as they can, so the order of questions is that of the processes.
+    in_order = [sorted(one, key=lambda question: question[:2]) for one in asked]
+    for (group, node, lanes), (same, also, others) in zip(*in_order, strict=True):
         assert (group, node) == (same, also)
         np.testing.assert_array_equal(lanes, others)
         assert 0 < len(lanes) == len(set(lanes))
         assert low + 1 not in lanes
         assert set(lanes) <= set(range(*pools[0].groups[group]))
+
+
+class Late(NamedTuple):
+    """An evaluation that is ready when it was looked at often enough."""
+
+    rows: Rows
+    looks: list[int]  # left
+
+    def ready(self):
+        self.looks[0] -= 1
+        return self.looks[0] < 0
+
+    def write(self, arrays):
+        self.rows.write(arrays)
+
+
+class Dawdling(ByLane):
+    """Takes its time, another one for every question."""
+
+    def __init__(self, rule, seed):
+        super().__init__(rule)
+        self._rng = np.random.default_rng(seed)
+
+    def ask(self, question):
+        return Late(super().ask(question), [int(self._rng.integers(4))])
+
+
+def test_it_does_not_matter_which_group_is_evaluated_first(pools):
+    seeds = np.random.default_rng(3).integers(2**32, size=10, dtype=np.uint32)
+    found, orders = [], set()
+    for pool in pools:
+        for evaluate in (ByLane(Rule.SAVE), *(Dawdling(Rule.SAVE, seed) for seed in range(3))):
+            begin(pool, [0, 1])
+            searcher = LaneSearch(pool, [0, 1], BUDGET)
+            result = searcher.run(evaluate, rule=Rule.SAVE, seeds=seeds, **CONSTANTS)
+            found.append((*kept(result)[:3], searcher.simulations.copy()))
+            orders.add(tuple(group for group, _, _ in evaluate.asked))
+    assert len(orders) > 1
+    for other in found[1:]:
+        for here, there in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(here, there)
 
 
 def test_random_rollouts_are_the_same_in_every_process(pools):

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,9 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+ROOT = Path(__file__).parents[2]
+
+
 class Run:
     """A training process and its folder; a trap in its simulator, which tests may set."""
 
@@ -54,7 +58,8 @@ class Run:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "save_rl", *self._arguments, *more], text=True,
             stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-            cwd=Path(__file__).parents[2],
+            # pgx installs a package 'tests', too.
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
 
     def workers(self) -> list[int]:
@@ -208,7 +213,8 @@ def test_a_simulator_that_hangs_costs_its_episodes_alone(tmp_path):
     run.wait_for_checkpoints(2)
     assert have_ended([run.set_trap("spin")])
     errors = run.end()
-    assert "(A worker process died: it did not answer in time); 4 episodes" in errors
+    where = r"in \w+ \(pool_simulators.py:\d+\)"
+    assert re.search(rf"it did not answer in time, {where}\); 4 episodes", errors)
     assert run.restarts()[-1] >= 1
 
 

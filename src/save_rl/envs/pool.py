@@ -2,7 +2,8 @@
 
 Lanes form *groups*; every group is spread over all workers, and a lane's states stay in its worker.
 `send` sends a group's requests and `receive` waits for the replies, one round trip per worker, so
-that the caller can process one group while the workers simulate another. Requests and replies are
+that the caller can process one group while the workers simulate others; `answered` says which of
+several groups is done. Requests and replies are
 in `Pool.arrays`, in shared memory; `envs.worker.Lanes` defines the requests. Results do not depend
 on the number of workers.
 
@@ -49,6 +50,7 @@ from save_rl.types import Simulator, State
 
 _FAULTS_IN_A_ROW = 5
 IS_WORKER = "SAVE_RL_WORKER"  # set in the environment of workers, which start no workers
+_HELLO = -1  # the group of a new worker's first word
 _GRACE = 2.0  # seconds for a worker to exit by itself
 _START = (
     EARLY.format(4)
@@ -89,7 +91,9 @@ class _Worker:
     """A worker process and the pipes to it."""
 
     def __init__(self, memory: int, task: dict[str, Any]):
-        self.waiting: deque[int] = deque()  # groups it has not answered yet
+        self._asked: deque[int] = deque()  # groups it has not answered yet
+        self._answers: dict[int, list[tuple[int, str]]] = {}  # answers that were not taken yet
+        self._gone = False
         self._stopped = False
         self.crash = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
         theirs, self._requests = os.pipe()
@@ -114,28 +118,49 @@ class _Worker:
     def ask(self, request: bytes, group: int) -> None:
         """Send a request; raises BrokenPipeError if the process is gone."""
         os.write(self._requests, request)
-        self.waiting.append(group)
+        self._asked.append(group)
 
-    def answer(self, timeout: float) -> list[tuple[int, str]] | None:
-        """Return the faults of the oldest request; None if the process died or does not answer."""
-        if timeout == 0:
-            WATCHDOG.waiting(self._poll.poll, self._trace)
-        elif not self._poll.poll(timeout * 1000):
-            return None
+    def was_asked(self, group: int) -> bool:
+        """Test whether an answer for a group is due; none is if the process is a replacement."""
+        return group in self._asked or group in self._answers
+
+    def answer(self, timeout: float, group: int = _HELLO) -> list[tuple[int, str]] | None:
+        """Return the faults of the request of a group; None if the process died or does not answer.
+
+        Without a group, wait for the first word of a new process.
+        """
+        while group not in self._answers and not self._gone:
+            if timeout == 0:
+                WATCHDOG.waiting(self._poll.poll, self._trace)
+            elif not self._poll.poll(timeout * 1000):
+                return None
+            self._read()
+        return self._answers.pop(group, None)
+
+    def has_answered(self, group: int) -> bool:
+        """Test, without waiting, whether the request of a group is answered, or never will be."""
+        while group in self._asked and not self._gone and self._poll.poll(0):
+            self._read()
+        return self._gone or group not in self._asked
+
+    def _read(self) -> None:
+        """Read an answer, unless the process died."""
         data = os.read(self._replies, REPLY.size)
         if len(data) < REPLY.size:
-            return None
+            self._gone = True
+            return
         group, size = REPLY.unpack(data)
-        if group >= 0:
-            asked = self.waiting.popleft()
-            assert group == asked, "workers answer in the order they were asked"
         text = b""
         while len(text) < size:
             part = os.read(self._replies, size - len(text))
             if not part:
-                return None
+                self._gone = True
+                return
             text += part
-        return [(lane, why) for lane, why in json.loads(text)] if text else []
+        if group != _HELLO:
+            asked = self._asked.popleft()
+            assert group == asked, "workers answer in the order they were asked"
+        self._answers[group] = [(lane, why) for lane, why in json.loads(text)] if text else []
 
     def last_words(self) -> str:
         """Return why the process died, with its traceback; a hanging process is asked for one."""
@@ -298,8 +323,8 @@ class Pool:
         if self._local is not None:
             faults = self._answers[group].popleft()
         for number, worker in enumerate(self._workers):
-            if group in worker.waiting:  # else it was replaced in the meantime
-                said = worker.answer(self._timeout)
+            if worker.was_asked(group):  # else it was replaced in the meantime
+                said = worker.answer(self._timeout, group)
                 if said is None:
                     self._replace(number)
                 else:
@@ -315,6 +340,13 @@ class Pool:
             of_it = [(lane, why) for lane, why in faults if self._simulator_of[lane] == which]
             self.faults[which] += len(of_it)
             self._fault([lane for lane, _ in of_it], of_it[-1][1])
+
+    def answered(self, groups: Sequence[int]) -> int | None:
+        """Return the first of these groups, which have requests, that `receive` need not wait for;
+        None if there is none."""
+        return next((
+            group for group in groups if all(worker.has_answered(group) for worker in self._workers)
+        ), None)  # fmt: skip
 
     def _replace(self, number: int) -> None:
         """Replace a worker that died or hangs."""

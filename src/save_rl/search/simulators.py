@@ -2,11 +2,11 @@
 
 Each simulation is one message to the processes that hold trees and states, which answer with new
 states, and one call of the network for all of these. Lanes are split into groups: while the network
-evaluates one group's new states, the processes work for another. The results do not depend on this
-overlap.
+evaluates the new states of some, the processes work for others, and whichever is done first goes on
+first. The results do not depend on this overlap.
 """
 
-from collections import deque
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +18,8 @@ from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import best_actions
 from save_rl.search.tree_lanes import RESULT, SIMULATE
 
+_PAUSE = 1e-4  # least seconds between looks at what is done
+_PATIENCE = 1.0  # seconds after which to wait for a group: the pool knows what to do if one hangs
 # Maps observations `[n, ...]` and masks `[n, A]` (`[n, 0]` without action masks) to
 # `(prior, value)` with at least n rows; masked actions are -inf. JAX arrays may still be under
 # computation: the search blocks on them as late as possible.
@@ -37,6 +39,10 @@ class Question(NamedTuple):
 
 class Answer(Protocol):
     """An evaluation, perhaps still under computation."""
+
+    def ready(self) -> bool:
+        """Test whether `write` need not wait."""
+        ...
 
     def write(self, arrays: Arrays) -> None:
         """Wait for it, and write slots and values of the lanes."""
@@ -59,6 +65,9 @@ class Rows(NamedTuple):
     value: Any
     start: int
 
+    def ready(self) -> bool:
+        return is_computed(self.prior)
+
     def write(self, arrays: Arrays) -> None:
         prior, lanes, count = np.asarray(self.prior), self.lanes, len(self.lanes)
         arrays.value[lanes] = np.asarray(self.value)[:count]
@@ -73,6 +82,14 @@ class Rows(NamedTuple):
         best_actions(prior[:count], self.start, values, actions, valid, more)
         arrays["prior"][lanes], arrays["choice"][lanes] = values, actions
         arrays["valid"][lanes], arrays["more"][lanes] = valid, more
+
+
+def is_computed(x: Any) -> bool:
+    """Test whether there is nothing better to do than to wait for an array: those of JAX may be
+    under computation. On a CPU the computation needs the cores, so looking again is no help."""
+    if not hasattr(x, "is_ready"):
+        return True
+    return all(device.platform == "cpu" for device in x.devices()) or x.is_ready()
 
 
 class Plain(NamedTuple):
@@ -167,24 +184,25 @@ class LaneSearch:
         arrays["ties"][mine], arrays["scale"][mine] = seeds, scale
         for group in self.groups:
             self._look(group, 0)
-        for group in self.groups:
-            self._write(group)
-            if noise is not None:
-                self._mix(noise, group)
-            self._send(group, 0)
-        behind: deque[tuple[int, int]] = deque()  # groups whose new states are being evaluated
-        most = (len(self.groups) - 1) // 2
-        for simulation in range(1, self.budget + 1):
-            for group in self.groups:
-                self._receive(group)
-                self._look(group, simulation)
-                behind.append((group, simulation))
-                if len(behind) > most:
-                    self._go_on(*behind.popleft())
-        while behind:
-            self._go_on(*behind.popleft())
-        for group in self.groups:
-            self.pool.receive(group)
+        # Groups whose states of a simulation are evaluated, and those that simulate one.
+        evaluated, simulated = dict.fromkeys(self.groups, 0), dict[int, int]()
+        while evaluated or simulated:
+            group = self._next(evaluated, simulated)
+            if group in evaluated:
+                simulation = evaluated.pop(group)
+                self._write(group)
+                if noise is not None and simulation == 0:
+                    self._mix(noise, group)
+                self._send(group, simulation)
+                simulated[group] = simulation + 1
+                continue
+            simulation = simulated.pop(group)
+            if simulation > self.budget:
+                self.pool.receive(group)
+                continue
+            self._receive(group)
+            self._look(group, simulation)
+            evaluated[group] = simulation
         self._leave_out(self.pool.lost[mine])
         trees = [self.pool.local.trees(group) for group in self.groups] if return_tree else None
         return self._roots(trees[0] if trees and len(trees) == 1 else trees)
@@ -204,6 +222,21 @@ class LaneSearch:
         arrays["root"][mine] = arrays["choice"][mine]
         self._leave_out(~arrays["searched"][mine])
         return self._roots()
+
+    def _next(self, evaluated: dict[int, int], simulated: dict[int, int]) -> int:
+        """Return a group that can go on, of those that are evaluated and those that simulate."""
+        began = time.monotonic()
+        while True:
+            for group in evaluated:
+                if group not in self._answers or self._answers[group].ready():
+                    return group
+            found = self.pool.answered(list(simulated))
+            if found is not None:
+                return found
+            waited = time.monotonic() - began
+            if len(evaluated) + len(simulated) == 1 or waited > _PATIENCE:  # wait for the oldest
+                return next(iter(simulated or evaluated))
+            time.sleep(max(_PAUSE, waited / 8))
 
     def _choose_lanes(self, lanes: np.ndarray | None) -> None:
         takes_part = ~self.pool.lost[self.low : self.high]

@@ -23,7 +23,7 @@ from save_rl.envs.worker import Arrays, Layout
 from save_rl.learning.host_replay import unpack
 from save_rl.networks import cut, trim
 from save_rl.search.rules import TIE_TOLERANCE
-from save_rl.search.simulators import Question, Rows
+from save_rl.search.simulators import Question, Rows, is_computed
 from save_rl.training.device.acting import prior_and_value
 from save_rl.training.host.ahead import Ahead
 from save_rl.training.host.updates import Updates
@@ -180,6 +180,9 @@ class Lists(NamedTuple):
     slots: int
     found: Any
 
+    def ready(self) -> bool:
+        return is_computed(self.found)
+
     def write(self, arrays: Arrays) -> None:
         lanes, slots = self.lanes.reshape(-1), self.slots
         found = np.asarray(self.found).reshape(len(lanes), -1)
@@ -284,6 +287,9 @@ class SeedRows(NamedTuple):
     prior: Any
     value: Any
     start: int
+
+    def ready(self) -> bool:
+        return is_computed(self.prior)
 
     def write(self, arrays: Arrays) -> None:
         prior, value = np.asarray(self.prior), np.asarray(self.value)
