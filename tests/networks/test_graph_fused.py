@@ -103,4 +103,8 @@ def test_kernels_are_for_gpus_alone(monkeypatch):
     assert not used
     monkeypatch.setattr(graph, "runs_on_gpu", lambda: True)
     network(seen)
-    assert used
+    assert used == [1]
+    monkeypatch.setattr(graph, "gpu_kernels", lambda: None)  # a JAX without them
+    head, _ = network(seen)
+    assert head.shape == (1, 4)
+    assert used == [1]

@@ -24,6 +24,7 @@ are float32.
 """
 
 import math
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -135,10 +136,8 @@ class GraphNetwork(eqx.Module):
         Actions along missing edges get an output too; the caller must mask them.
         """
         nodes, used = observation["nodes"], observation["node_mask"]
-        if self.per_edge <= LATENT and runs_on_gpu():
-            from save_rl.networks import graph_fused  # Pallas takes long to import
-
-            return graph_fused.evaluate(self, nodes, used)
+        if self.per_edge <= LATENT and runs_on_gpu() and (kernels := gpu_kernels()) is not None:
+            return kernels.evaluate(self, nodes, used)
         batch, count, _ = nodes.shape
         exists = used[:, :, None] & used[:, None, :] & ~jnp.eye(count, dtype=bool)
         weight = used[..., None].astype(nodes.dtype)
@@ -228,6 +227,17 @@ def runs_on_gpu() -> bool:
     """Test whether programs that are made now run on a GPU."""
     config: Any = jax.config  # its attributes are unknown to type checkers
     return (config.jax_default_device or jax.devices()[0]).platform == "gpu"
+
+
+@cache
+def gpu_kernels() -> Any:
+    """Return `networks.graph_fused`; None where this JAX has no Pallas kernels for it, and XLA's
+    have to do. Imported on demand, because Pallas takes long."""
+    try:
+        from save_rl.networks import graph_fused
+    except ImportError:
+        return None
+    return graph_fused
 
 
 def sizes(observation: dict[str, Any]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The graph network of `networks.graph` on a GPU: the same function in a third of the kernels.
+"""The graph network of `networks.graph` on a GPU: the same function in half as many kernels.
 
 The updates of edges, nodes and the graph, with their recurrent states, are one kernel each, and so
 is the read-out (`networks.fused`). What a step needs of nodes and graph, multiplied by the weights
