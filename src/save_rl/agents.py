@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from save_rl.errors import unknown_name
-from save_rl.learning.schedules import Linear, constant
+from save_rl.learning.schedules import LinearSchedule, constant
 from save_rl.search.rules import Rule
 
 
@@ -46,13 +46,13 @@ class Agent:
     root_noise: float = 0.0
     """Weight of the Dirichlet noise in the root's prior in training (paper A.3); scale of the
     noise of a Gumbel search."""
-    beta_q: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
+    beta_q: LinearSchedule = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
     """Weight of L_Q."""
-    beta_a: Linear = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
+    beta_a: LinearSchedule = constant(0.5)  # noqa: RUF009  # paper B.3 (Tightrope)
     """Weight of L_A."""
-    annealed_q: Linear = constant(0.5)  # noqa: RUF009
+    annealed_q: LinearSchedule = constant(0.5)  # noqa: RUF009
     """Weight of L_Q in Construction and Marble Run."""
-    annealed_a: Linear = constant(0.5)  # noqa: RUF009
+    annealed_a: LinearSchedule = constant(0.5)  # noqa: RUF009
     """Weight of L_A in Construction and Marble Run."""
     recurrent: bool = False
     """True for R2D2: a recurrent network that learns from sequences of frames."""
@@ -81,8 +81,8 @@ class Agent:
 _SAVE = Agent(
     "save",
     "SAVE: search starts from Qθ, and Qθ is regressed to the search's values",
-    annealed_q=Linear(1.0, 0.1, 5e4),  # paper C.1
-    annealed_a=Linear(0.0, 4.5, 5e4),  # paper C.1
+    annealed_q=LinearSchedule(1.0, 0.1, 5e4),  # paper C.1
+    annealed_a=LinearSchedule(0.0, 4.5, 5e4),  # paper C.1
 )
 _SAVE_PUCT = replace(
     _SAVE,
@@ -151,8 +151,8 @@ _TABLE = (
         name="save-l2",
         summary="SAVE with an L2 amortization loss",
         amortization_loss="l2",
-        beta_a=Linear(0.0, 0.045, 5e4),  # paper C.1
-        annealed_a=Linear(0.0, 0.045, 5e4),  # paper C.1
+        beta_a=LinearSchedule(0.0, 0.045, 5e4),  # paper C.1
+        annealed_a=LinearSchedule(0.0, 0.045, 5e4),  # paper C.1
     ),
     replace(
         _SAVE,

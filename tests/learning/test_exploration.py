@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from save_rl.learning.exploration import epsilon_at_step, typical_length
-from save_rl.learning.schedules import Linear, constant
+from save_rl.learning.schedules import LinearSchedule, constant
 from save_rl.training.settings import TrainSettings
 
 LONGEST = 1024
@@ -101,7 +101,7 @@ def test_one_episode_moves_the_estimate_by_a_hundredth():
 
 @given(start=st.floats(-5, 5), end=st.floats(-5, 5), episodes=st.floats(1, 1e6))
 def test_linear_schedules_begin_end_and_stay(start, end, episodes):
-    schedule = Linear(start, end, episodes)
+    schedule = LinearSchedule(start, end, episodes)
     assert schedule.at(0) == start
     assert schedule.at(episodes / 4) == pytest.approx(start + (end - start) / 4, abs=1e-9)
     for later in (episodes, episodes * 1.5, episodes * 1e6):
@@ -112,8 +112,8 @@ def test_schedules_take_arrays():
     # From 2 to 6 over 8 episodes: 0.5 per episode.
     at = np.array([0, 2, 4, 8, 9])
     expected = [2.0, 3.0, 4.0, 6.0, 6.0]
-    np.testing.assert_allclose(Linear(2, 6, 8).at(at), expected)
-    np.testing.assert_allclose(Linear(2, 6, 8).at(jnp.asarray(at)), expected)
+    np.testing.assert_allclose(LinearSchedule(2, 6, 8).at(at), expected)
+    np.testing.assert_allclose(LinearSchedule(2, 6, 8).at(jnp.asarray(at)), expected)
 
 
 def test_a_constant_schedule_never_changes():

@@ -14,7 +14,7 @@ from save_rl.envs.gym import SimulatorEnv
 from save_rl.envs.pool import Source
 from save_rl.errors import InputError
 from save_rl.players import make_player, play
-from save_rl.training.cluster.actor import ActorProcess, StepRequest, Task
+from save_rl.training.cluster.actor import ActorProcess, ActorTask, StepRequest
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.settings import TrainSettings
@@ -98,7 +98,7 @@ def test_an_actor_of_a_cluster_gives_steps_their_luck(trainers):
     here = trainers(agent="q-learning")
     state = here.begin()
     actor = ActorProcess(lambda parameters: parameters)
-    actor.start(Task(asdict(chosen), 0, 0, 0, chosen.lanes, -1))
+    actor.start(ActorTask(asdict(chosen), 0, 0, 0, chosen.lanes, -1))
     leaves = [np.asarray(x) for x in jax.tree.leaves(here.params(state))]
     found = actor.act(StepRequest(0, 0, 1.0, -1, 0), [leaves]).experience
     data = copy(here, here.advance(state, 0, ONE)).replay.data

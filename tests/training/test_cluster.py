@@ -28,9 +28,9 @@ from save_rl.learning.r2d2_settings import (  # noqa: E402
 from save_rl.training.cluster import actor_group, learner, run  # noqa: E402
 from save_rl.training.cluster.actor import (  # noqa: E402
     ActorProcess,
+    ActorTask,
     SequenceLanes,
     StepRequest,
-    Task,
 )
 from save_rl.training.cluster.inference import Inference  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
@@ -204,7 +204,7 @@ def test_an_actor_that_asks_another_process_acts_as_by_itself():
     actors = [ActorProcess(lambda parameters: parameters), ActorProcess(None, ask)]
     request = StepRequest(episodes=0, env_steps=0, length=1.0, level=-1, version=0)
     for actor in actors:
-        actor.start(Task(asdict(chosen), 0, 0, 0, LANES, -1))
+        actor.start(ActorTask(asdict(chosen), 0, 0, 0, LANES, -1))
     for _ in range(3):
         alone, asked = (actor.act(request, [leaves]).experience.transitions for actor in actors)
         assert np.array_equal(alone.action, asked.action)
@@ -225,7 +225,7 @@ def test_one_actor_of_r2d2_of_a_cluster_in_step_is_a_run_of_one_machine(make):
 
 def test_actors_of_r2d2_explore_as_the_lanes_of_one_machine():
     lanes = settings(**RECURRENT).lanes
-    tasks = [Task({}, number, 0, 2 * number, 2, -1) for number in range(2)]
+    tasks = [ActorTask({}, number, 0, 2 * number, 2, -1) for number in range(2)]
     own = [SequenceLanes(task, settings(**RECURRENT), Pictures()).epsilon for task in tasks]
     assert np.concatenate(own).tolist() == epsilon_ladder(lanes).tolist()
 
@@ -284,7 +284,7 @@ def test_actors_differ(make_here):
 
 def test_an_actor_that_is_ahead_does_not_repeat_itself():
     actor = ActorProcess(lambda parameters: parameters)
-    actor.start(Task(asdict(settings()), 0, 0, 0, LANES, -1))
+    actor.start(ActorTask(asdict(settings()), 0, 0, 0, LANES, -1))
     trainer = HostTrainer(settings(), [maze(3)])
     leaves = jax.tree.leaves(trainer.params(trainer.begin()))
     request = StepRequest(episodes=0, env_steps=0, length=1.0, level=-1, version=0)

@@ -15,7 +15,7 @@ from save_rl.envs import simulator_name
 from save_rl.errors import InputError, RunError
 from save_rl.processes import usable_cores
 from save_rl.training.cluster import actor_group
-from save_rl.training.cluster.actor import ActorProcess, StepRequest, Task, peak_megabytes
+from save_rl.training.cluster.actor import ActorProcess, ActorTask, StepRequest, peak_megabytes
 from save_rl.training.cluster.learner import tree_bytes
 from save_rl.training.cluster.local_cluster import (
     end_cluster,
@@ -193,7 +193,7 @@ class _Alone:
         leaves = [np.asarray(x) for x in jax.tree.leaves(case.trainer.params(case.state))]
         make: Any = ray.remote(_Acting).options(runtime_env={"env_vars": actor_group.ONE_CORE})
         tasks = [
-            Task(asdict(settings), number, 0, number * lanes, lanes, level)
+            ActorTask(asdict(settings), number, 0, number * lanes, lanes, level)
             for number in range(processes)
         ]
         self._processes = [make.remote(task, request, leaves) for task in tasks]
@@ -208,7 +208,7 @@ class _Alone:
 class _Acting:
     """A process of `_Alone`."""
 
-    def __init__(self, task: Task, request: StepRequest, leaves: list[Any]):
+    def __init__(self, task: ActorTask, request: StepRequest, leaves: list[Any]):
         self._request, self._leaves = request, leaves
         self._actor = ActorProcess(lambda given: given)
         self._actor.start(task)

@@ -164,7 +164,7 @@ def _factory(address: str, option: str = "ENV") -> Any:
 def find_factory(address: str, option: str, takes: Sequence[str]) -> Any:
     """Return the function or class at `package.module:factory`, for something that is not an
     environment; refuse one that can't be called with these arguments."""
-    from save_rl.envs.check.words import cause
+    from save_rl.envs.check.messages import cause
 
     _look_here_too()
     try:
@@ -201,7 +201,7 @@ def make_all(env: str, seeds: Sequence[int], **options: Any) -> list[Simulator]:
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        from save_rl.envs.check.words import cause
+        from save_rl.envs.check.messages import cause
 
         raise InputError(f"ENV: '{env}' can't be made: {cause(error)}.") from error
     _made.add(env)

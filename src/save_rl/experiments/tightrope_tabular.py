@@ -58,7 +58,7 @@ SCALES = {
 }
 
 
-class Cell(NamedTuple):
+class TabularCell(NamedTuple):
     """One run of the grid, which gives one number."""
 
     agent: str
@@ -68,14 +68,14 @@ class Cell(NamedTuple):
     budget: int
 
 
-def cells(axes: TabularAxes) -> Iterator[Cell]:
+def cells(axes: TabularAxes) -> Iterator[TabularCell]:
     """Yield all cells; the seeds of a setting follow one another."""
     grid = product(axes.reward, axes.terminal, axes.budgets, axes.agents, range(axes.seeds))
     for reward, terminal, budget, agent, seed in grid:
-        yield Cell(agent, seed, reward, terminal, budget)
+        yield TabularCell(agent, seed, reward, terminal, budget)
 
 
-def run_cell(cell: Cell, episodes: int) -> float:
+def run_cell(cell: TabularCell, episodes: int) -> float:
     """Train one agent on its seed's Tightrope; return its mean test reward."""
     import numpy as np
 
@@ -92,7 +92,7 @@ def run_cell(cell: Cell, episodes: int) -> float:
     return float(rewards.mean())
 
 
-def _row(cell: Cell, value: float) -> Row:
+def _row(cell: TabularCell, value: float) -> Row:
     return {"experiment": NAME, **cell._asdict(), "metric": "test_reward", "value": value}
 
 
@@ -101,11 +101,11 @@ def run_grid(axes: TabularAxes, out: Path, cores: int) -> list[Row]:
     from save_rl.training.run.interrupt import StopOnSignal
     from save_rl.training.run.progress import Progress
 
-    done: dict[Cell, float] = {}
+    done: dict[TabularCell, float] = {}
     path = out / "results.csv"
     if path.exists():
         for row in read_results(path):
-            cell = Cell._make(row[field] for field in Cell._fields)
+            cell = TabularCell._make(row[field] for field in TabularCell._fields)
             done[cell] = float(str(row["value"]))
 
     def save() -> list[Row]:
@@ -120,7 +120,7 @@ def run_grid(axes: TabularAxes, out: Path, cores: int) -> list[Row]:
         Progress("tables", total, "runs") as bar,
         ThreadPoolExecutor(cores) as pool,
     ):
-        futures: dict[Future[float], Cell] = {
+        futures: dict[Future[float], TabularCell] = {
             pool.submit(run_cell, cell, axes.episodes): cell for cell in todo
         }
         try:

@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearSchedule:
     """A linear schedule from `start` to `end` over the first `episodes` episodes, then constant."""
 
     start: float
@@ -19,6 +19,6 @@ class Linear:
         return self.start + (self.end - self.start) * done
 
 
-def constant(value: float) -> Linear:
+def constant(value: float) -> LinearSchedule:
     """Return a constant schedule."""
-    return Linear(value, value, 1)
+    return LinearSchedule(value, value, 1)

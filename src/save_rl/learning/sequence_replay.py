@@ -91,7 +91,7 @@ class Drawn(NamedTuple):
     probability: np.ndarray  # [B] float64, of sampling that sequence
 
 
-class Sample(NamedTuple):
+class SequenceSample(NamedTuple):
     """A batch of `B` sequences."""
 
     sequences: Sequence  # [T, B, ...], or [B, ...] for arrays without a time axis
@@ -254,7 +254,7 @@ class SequenceReplay:
         _set(self._tree, np.array([slot]), np.zeros(1))
         self.evicted += 1
 
-    def unpack(self, drawn: Drawn) -> Sample:
+    def unpack(self, drawn: Drawn) -> SequenceSample:
         """Decompress a batch and stack its sequences."""
         data = drawn.data
         time, *frame = self._shape
@@ -276,4 +276,4 @@ class SequenceReplay:
             array = records[name] if name in timeless else records[name].swapaxes(0, 1)
             arrays[name] = np.ascontiguousarray(array)
         sequences = Sequence(frames=frames.reshape(time, len(data), *frame), **arrays)
-        return Sample(sequences, drawn.serial, drawn.probability)
+        return SequenceSample(sequences, drawn.serial, drawn.probability)

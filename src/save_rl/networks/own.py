@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.envs import find_factory
-from save_rl.envs.check.words import cause, kind, shown
+from save_rl.envs.check.messages import cause, kind, shown
 from save_rl.errors import InputError
 from save_rl.networks.heads import Batched
 from save_rl.types import Simulator

@@ -12,7 +12,7 @@ MOST_BYTES = 256 * 2**20
 _MOST_EPISODES = 50
 
 
-class Episode:
+class StoredEpisode:
     """An episode, as far as it was played.
 
     settings: what it was asked for. steps: of each state but the last, the decision there. rewards:
@@ -45,25 +45,25 @@ class Store:
 
     def __init__(self, most_bytes: int = MOST_BYTES):
         self._most, self._lock = most_bytes, threading.Lock()
-        self._episodes: OrderedDict[int, Episode] = OrderedDict()
+        self._episodes: OrderedDict[int, StoredEpisode] = OrderedDict()
 
-    def begin(self, number: int, run: str, settings: dict[str, Any]) -> Episode:
+    def begin(self, number: int, run: str, settings: dict[str, Any]) -> StoredEpisode:
         """Return a new episode."""
-        episode = Episode(number, run, settings)
+        episode = StoredEpisode(number, run, settings)
         with self._lock:
             self._episodes[number] = episode
             while len(self._episodes) > _MOST_EPISODES:
                 self._episodes.popitem(last=False)
         return episode
 
-    def get(self, number: int) -> Episode | None:
+    def get(self, number: int) -> StoredEpisode | None:
         """Return an episode, which thereby stays longer."""
         with self._lock:
             if number in self._episodes:
                 self._episodes.move_to_end(number)
             return self._episodes.get(number)
 
-    def of_run(self, run: str) -> list[Episode]:
+    def of_run(self, run: str) -> list[StoredEpisode]:
         """Return the episodes of a run, the newest first."""
         with self._lock:
             found = [episode for episode in self._episodes.values() if episode.run == run]
@@ -74,7 +74,7 @@ class Store:
         with self._lock:
             self._episodes.pop(number, None)
 
-    def add(self, episode: Episode, record: dict[str, Any], picture: bytes) -> None:
+    def add(self, episode: StoredEpisode, record: dict[str, Any], picture: bytes) -> None:
         """Add a step, or the end, of an episode."""
         if "over" in record:
             episode.over, episode.last_text = record["over"], record["text"]
@@ -93,7 +93,7 @@ class Store:
         episode.bytes += size
         self._make_room(episode)
 
-    def _make_room(self, needed: Episode) -> None:
+    def _make_room(self, needed: StoredEpisode) -> None:
         """Drop the oldest episodes until the others fit; never the one that is needed."""
         with self._lock:
             total = sum(episode.bytes for episode in self._episodes.values())

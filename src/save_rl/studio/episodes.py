@@ -28,7 +28,7 @@ from starlette.routing import BaseRoute, Route
 
 from save_rl.errors import InputError, require
 from save_rl.studio.answers import JSON, to_json
-from save_rl.studio.episode_store import Episode, Store
+from save_rl.studio.episode_store import Store, StoredEpisode
 from save_rl.studio.folder import NotInFolder
 from save_rl.studio.jobs import Busy, Job, Jobs
 from save_rl.studio.wishes import (
@@ -54,9 +54,9 @@ class Episodes:
         self._looks: OrderedDict[Any, dict[str, Any]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def play(self, run: str, folder: Path, settings: dict[str, Any]) -> tuple[Job, Episode]:
+    def play(self, run: str, folder: Path, settings: dict[str, Any]) -> tuple[Job, StoredEpisode]:
         """Queue an episode."""
-        place: list[Episode] = []
+        place: list[StoredEpisode] = []
         ready = threading.Event()
 
         def hear(content: dict[str, Any], picture: bytes) -> None:
@@ -69,14 +69,14 @@ class Episodes:
         return job, place[0]
 
     def search(
-        self, folder: Path, episode: Episode, number: int, budget: int, c: float
+        self, folder: Path, episode: StoredEpisode, number: int, budget: int, c: float
     ) -> Job:  # fmt: skip
         """Queue a search from the `number`-th state of an episode."""
         asked = {**episode.settings, "budget": budget, "c": c, "steps": episode.taken[:number]}
         return self.jobs.add(folder, {"do": "search", **asked})
 
     def look(
-        self, folder: Path, episode: Episode, number: int, further: list[list[Any]]
+        self, folder: Path, episode: StoredEpisode, number: int, further: list[list[Any]]
     ) -> tuple[Job | None, dict[str, Any] | None]:
         """Queue a look at the state some steps after the `number`-th; or return it, if known."""
         steps = [*episode.taken[:number], *further]
@@ -129,14 +129,14 @@ def _run(request: Request, name: Any) -> Path:
     return request.app.state.folder.run(name)
 
 
-def _episode(request: Request, number: Any) -> Episode:
+def _episode(request: Request, number: Any) -> StoredEpisode:
     episode = service(request).store.get(number) if isinstance(number, int) else None
     if episode is None:
         raise NotInFolder("This episode is no longer in memory; play it again.")
     return episode
 
 
-def _state_of(episode: Episode, body: dict[str, Any]) -> int:
+def _state_of(episode: StoredEpisode, body: dict[str, Any]) -> int:
     return whole_number(body, "step", 0, 0, len(episode.taken))
 
 
@@ -160,7 +160,7 @@ def _about(request: Request) -> Response:
     return JSON({**known, "episodes": played})
 
 
-def _told(state: Episodes, episode: Episode) -> dict[str, Any]:
+def _told(state: Episodes, episode: StoredEpisode) -> dict[str, Any]:
     """Return an episode without its steps, and the job that plays it."""
     job = state.jobs.get(episode.number)
     return {**episode.summary(), "job": None if job is None else _job(job, state.jobs)}

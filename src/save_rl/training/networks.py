@@ -9,7 +9,7 @@ import optax
 
 from save_rl.agents import get_agent
 from save_rl.envs import find_factory
-from save_rl.envs.check.words import cause, kind, shown
+from save_rl.envs.check.messages import cause, kind, shown
 from save_rl.errors import InputError
 from save_rl.learning import sequence_replay
 from save_rl.networks import network_maker

@@ -12,7 +12,7 @@ from save_rl.envs import ENVIRONMENTS
 from save_rl.envs.chance import OPTION, is_stochastic
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
-from save_rl.learning.schedules import Linear, constant
+from save_rl.learning.schedules import LinearSchedule, constant
 from save_rl.search.rules import Rule
 from save_rl.training.layer_settings import LayerSettings
 
@@ -149,14 +149,14 @@ class TrainSettings:
         return {**said, **self.env_options}
 
     @property
-    def epsilon(self) -> Linear:
+    def epsilon(self) -> LinearSchedule:
         """The mean ε of an episode, as a schedule over episodes, or over `epsilon_steps`."""
         if get_agent(self.agent).recurrent:
             from save_rl.learning.exploration import epsilon_ladder
 
             return constant(float(epsilon_ladder(self.lanes).mean()))
         over = self.epsilon_steps or self.epsilon_episodes
-        return Linear(self.epsilon_start, self.epsilon_end, over)
+        return LinearSchedule(self.epsilon_start, self.epsilon_end, over)
 
     def mean_epsilon(self, episodes: Any, env_steps: Any) -> Any:
         """Return the mean ε of an episode after this many episodes and real steps."""
@@ -176,7 +176,7 @@ class TrainSettings:
         return epsilon_at_step(mean, step, length)
 
     @property
-    def betas(self) -> tuple[Linear, Linear]:
+    def betas(self) -> tuple[LinearSchedule, LinearSchedule]:
         """β_Q and β_A, as schedules over episodes."""
         agent = get_agent(self.agent)
         annealed = self.env in ENVIRONMENTS and ENVIRONMENTS[self.env].curriculum != ""

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.check.witness import Place, Witness, Wrong, blame
-from save_rl.envs.check.words import Seen, difference, listed
+from save_rl.envs.check.messages import Seen, difference, listed
+from save_rl.envs.check.probe import Place, Probe, Wrong, blame
 from save_rl.types import State
 
 ROOM = 2**28  # bytes of observations to keep
@@ -20,7 +20,7 @@ _KEPT = 50  # states of an episode to keep and step from again much later
 _SHARE = 0.08  # of the time for the first round; the others take about eleven times as long
 
 
-class Episode(NamedTuple):
+class CheckedEpisode(NamedTuple):
     """An episode as first played; `seen` has one entry more than `actions`.
 
     states: the first `_KEPT` states; `actions[i]` was taken in `states[i]`.
@@ -37,118 +37,118 @@ def spread(length: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, length - 1, min(length, most)).astype(int)).tolist()
 
 
-def play(witness: Witness, seeds: int, steps: int, seed: int, seconds: float) -> list[Episode]:
+def play(probe: Probe, seeds: int, steps: int, seed: int, seconds: float) -> list[CheckedEpisode]:
     """Play the reference episodes; `seconds` for all other checks start when this returns."""
     share = seconds * _SHARE / seeds
     # The first steps are not timed: they compile, import and read files.
-    first = _play(witness, seed, min(steps, 10), share).seen[0]
+    first = _play(probe, seed, min(steps, 10), share).seen[0]
     size = 1 + sum(array.nbytes for array in first.values())
     steps = min(steps, max(1, ROOM // (seeds * size)))
-    witness.times.clear()
-    witness.cut_short = False
-    episodes: list[Episode] = []
+    probe.times.clear()
+    probe.cut_short = False
+    episodes: list[CheckedEpisode] = []
     total = 0
     while len(episodes) < seeds or (
-        total < steps and len(episodes) < _EPISODES * seeds and not witness.cut_short
+        total < steps and len(episodes) < _EPISODES * seeds and not probe.cut_short
     ):
-        episodes.append(_play(witness, seed + len(episodes), steps, share))
+        episodes.append(_play(probe, seed + len(episodes), steps, share))
         total += len(episodes[-1].actions)
     if not total:
         raise Wrong("step", "Not a single step could be made.")
     seen = [seen for episode in episodes for seen in episode.seen]
     rewards = [float(entry["reward"]) for entry in seen if "reward" in entry]
     text = f"{total} steps, with rewards from {min(rewards):.4g} to {max(rewards):.4g}"
-    witness.found("step", "ok", text)
-    witness.found("observations", "ok", f"always {listed(witness.kinds)}")
-    first = {name: array for name, array in first.items() if name in witness.kinds}
+    probe.found("step", "ok", text)
+    probe.found("observations", "ok", f"always {listed(probe.kinds)}")
+    first = {name: array for name, array in first.items() if name in probe.kinds}
     if not any(difference(entry, first) for entry in seen):
-        witness.found("observations", "note", "all states look the same: what is there to learn?")
-    witness.end = time.monotonic() + seconds
+        probe.found("observations", "note", "all states look the same: what is there to learn?")
+    probe.end = time.monotonic() + seconds
     return episodes
 
 
-def _play(witness: Witness, seed: int, steps: int, seconds: float) -> Episode:
+def _play(probe: Probe, seed: int, steps: int, seconds: float) -> CheckedEpisode:
     """Play an episode with random actions, which depend on the seed only."""
-    witness.end = time.monotonic() + seconds
-    witness.rng = np.random.default_rng([seed, 1])  # not the generator of the simulator
-    state, seen = witness.reset(seed)
-    episode = Episode(seed, [], [seen], [])
-    for number in witness.in_time(range(steps), 1):
-        if not (chosen := witness.choose(seen)):
+    probe.end = time.monotonic() + seconds
+    probe.rng = np.random.default_rng([seed, 1])  # not the generator of the simulator
+    state, seen = probe.reset(seed)
+    episode = CheckedEpisode(seed, [], [seen], [])
+    for number in probe.in_time(range(steps), 1):
+        if not (chosen := probe.choose(seen)):
             break
         (action,) = chosen
-        after, seen = witness.step(state, action, Place(seed, number + 1))
+        after, seen = probe.step(state, action, Place(seed, number + 1))
         episode.states.extend([state] if number < _KEPT else [])
         episode.actions.append(action)
         episode.seen.append(seen)
         state = after
         if seen["terminated"] or seen["truncated"]:
-            _step_on(witness, state, seen, Place(seed, number + 1))
+            _step_on(probe, state, seen, Place(seed, number + 1))
             break
     return episode
 
 
-def _step_on(witness: Witness, state: State, seen: Seen, end: Place) -> None:
+def _step_on(probe: Probe, state: State, seen: Seen, end: Place) -> None:
     """Make a few steps past a truncation."""
     for more in range(1, 4):
-        for action in [] if seen["terminated"] else witness.choose(seen):
+        for action in [] if seen["terminated"] else probe.choose(seen):
             try:
-                state, seen = witness.step(state, action, Place(end.seed, end.step + more))
+                state, seen = probe.step(state, action, Place(end.seed, end.step + more))
             except Wrong as wrong:
                 text = "steps after a truncation must work: searches look past time limits. "
                 detail = f"{wrong.text}; truncated was True at step {end.step}. Where nothing can "
-                witness.found("endings", "wrong", text, detail + "follow, report terminated.")
+                probe.found("endings", "wrong", text, detail + "follow, report terminated.")
                 return
 
 
-def are_pure(witness: Witness, episodes: list[Episode]) -> bool:
+def are_pure(probe: Probe, episodes: list[CheckedEpisode]) -> bool:
     """Replay the episodes in harder and harder ways; return False once one differs."""
     try:
-        _again(witness, episodes)
-        witness.found("reset", "ok", "the same seed gave the same start")
-        witness.found("determinism", "ok", "the same seed and actions gave the same episode")
-        _branches(witness, episodes)
-        witness.found("state", "ok", "step left the states it was given as they were")
-        witness.found("branches", "ok", "steps from one state did not change the results of others")
-        _in_turns(witness, episodes)
+        _again(probe, episodes)
+        probe.found("reset", "ok", "the same seed gave the same start")
+        probe.found("determinism", "ok", "the same seed and actions gave the same episode")
+        _branches(probe, episodes)
+        probe.found("state", "ok", "step left the states it was given as they were")
+        probe.found("branches", "ok", "steps from one state did not change the results of others")
+        _in_turns(probe, episodes)
         if len(episodes) > 1:
-            witness.found("interleaving", "ok", "interleaved episodes were the same as alone")
+            probe.found("interleaving", "ok", "interleaved episodes were the same as alone")
     except Wrong as wrong:
-        witness.wrong(wrong)
+        probe.wrong(wrong)
         later = ["determinism", "state", "branches", "interleaving"]
-        later += ["render"] * witness.has("render") + ["chance"] * witness.stochastic
-        later += ["saving"] * witness.has("save_state")
-        for subject in set(later) - {subject for subject, _, _ in witness.findings}:
-            witness.found(subject, "note", f"not checked until '{wrong.subject}' is right")
+        later += ["render"] * probe.has("render") + ["chance"] * probe.stochastic
+        later += ["saving"] * probe.has("save_state")
+        for subject in set(later) - {subject for subject, _, _ in probe.findings}:
+            probe.found(subject, "note", f"not checked until '{wrong.subject}' is right")
         return False
     return True
 
 
-def replay(witness: Witness, episode: Episode) -> Iterator[tuple[Place, State, str]]:
+def replay(probe: Probe, episode: CheckedEpisode) -> Iterator[tuple[Place, State, str]]:
     """Replay an episode; yield each place, the state before it and the difference there."""
     place, before = Place(episode.seed, 0), None
     try:
-        state, seen = witness.reset(episode.seed)
+        state, seen = probe.reset(episode.seed)
         yield place, before, difference(seen, episode.seen[0])
         for number, action in enumerate(episode.actions, 1):
             place, before = Place(episode.seed, number), state
-            state, seen = witness.step(state, action, place)
+            state, seen = probe.step(state, action, place)
             yield place, before, difference(seen, episode.seen[number])
     except Wrong as wrong:
         yield place, before, wrong.text
 
 
-def _again(witness: Witness, episodes: list[Episode]) -> None:
+def _again(probe: Probe, episodes: list[CheckedEpisode]) -> None:
     """Replay the episodes without other calls in between."""
-    for episode in witness.in_time(episodes, 1):
-        for place, state, what in witness.in_time(replay(witness, episode)):
+    for episode in probe.in_time(episodes, 1):
+        for place, state, what in probe.in_time(replay(probe, episode)):
             if what and place.step == 0:
-                names = witness.changes(None, "reset", episode.seed)
+                names = probe.changes(None, "reset", episode.seed)
                 text = f"reset({episode.seed}) gives another start the second time: {what}"
                 advice = "Draw everything from the seed: rng = np.random.default_rng(seed)."
                 raise blame("reset", text, "reset", names, advice)
             if what:
-                names = witness.changes(state, "step", state, episode.actions[place.step - 1])
+                names = probe.changes(state, "step", state, episode.actions[place.step - 1])
                 text = f"the same seed and actions give another episode: at {place}, {what}"
                 advice = "Nothing may depend on chance or the clock: draw in reset, from the seed, "
                 advice += (
@@ -156,24 +156,24 @@ def _again(witness: Witness, episodes: list[Episode]) -> None:
                 )
                 advice += "for chance, say stochastic = True and draw from the seed that "
                 advice += "step(state, action, seed) then gets."
-                if witness.stochastic:
+                if probe.stochastic:
                     advice = "Draw only from the seed of the step: np.random.default_rng(seed)."
                 raise blame("determinism", text, "step", names, advice)
 
 
-def _branches(witness: Witness, episodes: list[Episode]) -> None:
+def _branches(probe: Probe, episodes: list[CheckedEpisode]) -> None:
     """Replay the episodes with side steps; then step once more from their kept states."""
-    for episode in witness.in_time(episodes, 1):
-        state, _ = witness.reset(episode.seed)
-        for number, action in witness.in_time(enumerate(episode.actions)):
-            others = witness.choose(episode.seen[number], without=action)
-            state = step_aside(witness, episode, number, state, others)
+    for episode in probe.in_time(episodes, 1):
+        state, _ = probe.reset(episode.seed)
+        for number, action in probe.in_time(enumerate(episode.actions)):
+            others = probe.choose(episode.seen[number], without=action)
+            state = step_aside(probe, episode, number, state, others)
         for number in spread(len(episode.states), 5):
-            step_aside(witness, episode, number, episode.states[number], [])
+            step_aside(probe, episode, number, episode.states[number], [])
 
 
 def step_aside(
-    witness: Witness, episode: Episode, number: int, state: State, actions: list[int]
+    probe: Probe, episode: CheckedEpisode, number: int, state: State, actions: list[int]
 ) -> State:
     """Try actions in a state of an episode, twice each, then its own; return the next state.
 
@@ -182,24 +182,24 @@ def step_aside(
     own, child = episode.actions[number], None
     here, there = Place(episode.seed, number), Place(episode.seed, number + 1)
     known = {own: episode.seen[number + 1]}
-    for action in chain(witness.in_time(actions * 2), [own]):
-        shown = witness.look(state, here)
-        handed_out = witness.handed_out
+    for action in chain(probe.in_time(actions * 2), [own]):
+        shown = probe.look(state, here)
+        handed_out = probe.handed_out
         try:
-            child, seen = witness.step(state, action, there)
+            child, seen = probe.step(state, action, there)
             what = difference(seen, known.setdefault(action, seen))
         except Wrong as wrong:
             what = wrong.text
             if action not in known:  # the first attempt failed, so nothing to compare
-                witness.wrong(wrong)
+                probe.wrong(wrong)
                 continue
         if what:
             text = f"step(state, {action}) gives another result after other steps: at {there}, "
-            raise _impure_step(witness, state, action, text + what, "branches")
+            raise _impure_step(probe, state, action, text + what, "branches")
         overwritten = [name for name in shown if not _same(handed_out[name], shown[name])]
-        if what := difference(witness.look(state, here), episode.seen[number]):
+        if what := difference(probe.look(state, here), episode.seen[number]):
             text = f"after step(state, {action}) at {here}, its {what}"
-            raise _impure_step(witness, state, action, text, "state")
+            raise _impure_step(probe, state, action, text, "state")
         for name in overwritten:
             subject = "masks" if name == "action_mask" else "observations"
             text = f"the array returned as {name} at {here} was changed by later calls. Copy it."
@@ -211,9 +211,9 @@ def _same(one: Any, other: np.ndarray) -> bool:
     return np.array_equal(one, other, equal_nan=True)
 
 
-def _impure_step(witness: Witness, state: State, action: int, text: str, subject: str) -> Wrong:
+def _impure_step(probe: Probe, state: State, action: int, text: str, subject: str) -> Wrong:
     """Return the fault of a step: it changes its state, or depends on something else."""
-    names = witness.changes(state, "step", state, action)
+    names = probe.changes(state, "step", state, action)
     if names:
         subject = "state" if any(name.startswith("state") for name in names) else "branches"
     if subject == "state":
@@ -224,16 +224,16 @@ def _impure_step(witness: Witness, state: State, action: int, text: str, subject
     return blame(subject, text, "step", names, advice)
 
 
-def _in_turns(witness: Witness, episodes: list[Episode]) -> None:
+def _in_turns(probe: Probe, episodes: list[CheckedEpisode]) -> None:
     """Replay the episodes in pairs, alternating their steps."""
-    for pair in witness.in_time(zip(episodes[::2], episodes[1::2], strict=False), 1):
-        turns = zip_longest(*(replay(witness, episode) for episode in pair))
-        for turn in witness.in_time(turns):
+    for pair in probe.in_time(zip(episodes[::2], episodes[1::2], strict=False), 1):
+        turns = zip_longest(*(replay(probe, episode) for episode in pair))
+        for turn in probe.in_time(turns):
             for played, other in zip(turn, reversed(pair), strict=True):
                 if played is None or not played[2]:
                     continue
                 place, state, what = played
-                names = witness.changes(state, "reset", place.seed)
+                names = probe.changes(state, "reset", place.seed)
                 text = f"an episode differs when interleaved with seed {other.seed}: "
                 advice = "Keep what belongs to an episode in its state, not on the simulator."
                 raise blame("interleaving", f"{text}at {place}, {what}", "reset", names, advice)

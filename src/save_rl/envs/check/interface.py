@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from save_rl.envs.chance import claim_problem, is_stochastic
-from save_rl.envs.check.witness import Witness, Wrong
-from save_rl.envs.check.words import cause, kind, shown
+from save_rl.envs.check.messages import cause, kind, shown
+from save_rl.envs.check.probe import Probe, Wrong
 from save_rl.envs.watchdog import WATCHDOG
 from save_rl.envs.worker import MOST_ACTIONS
 
@@ -16,9 +16,9 @@ _REQUIRED = ("reset", "step", "observe")
 _OPTIONAL = ("action_mask", "render", "save_state", "load_state")
 
 
-def look_at_names(witness: Witness, seed: int) -> None:
-    """Check attributes and methods; wrap a JAX environment of the witness as a simulator."""
-    simulator = witness.simulator
+def look_at_names(probe: Probe, seed: int) -> None:
+    """Check attributes and methods; wrap a JAX environment of the probe as a simulator."""
+    simulator = probe.simulator
     if isinstance(simulator, type):
         name = simulator.__name__
         raise Wrong("interface", f"This is the class {name}; check one that is made: {name}().")
@@ -30,7 +30,7 @@ def look_at_names(witness: Witness, seed: int) -> None:
         hint = " It is a function: check what it returns." if callable(simulator) else ""
         text = f"There is no {' and no '.join(missing)} in this {type(simulator).__name__}.{hint}"
         raise Wrong("interface", text)
-    present = [name for name in _OPTIONAL if witness.has(name)]
+    present = [name for name in _OPTIONAL if probe.has(name)]
     for name in (*_REQUIRED, *present):
         if not callable(value := getattr(simulator, name)):
             raise Wrong("interface", f"{name} must be a method, not {shown(value)}.")
@@ -46,15 +46,15 @@ def look_at_names(witness: Witness, seed: int) -> None:
         raise Wrong("interface", f"num_actions must be at most {MOST_ACTIONS}, not {number}.")
     if problem := claim_problem(simulator):
         raise Wrong("interface", problem)
-    witness.simulator = _for_python(witness, simulator, seed)
-    what = "simulator" if witness.simulator is simulator else "JAX environment"
+    probe.simulator = _for_python(probe, simulator, seed)
+    what = "simulator" if probe.simulator is simulator else "JAX environment"
     text = f"a {what} of {number} actions, with {', '.join([*_REQUIRED, *present])}"
     absent = [name for name in _OPTIONAL if name not in present]
     without = f", without {', '.join(absent)} (optional)" if absent else ""
-    witness.found("interface", "ok", text + without)
+    probe.found("interface", "ok", text + without)
 
 
-def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
+def _for_python(probe: Probe, simulator: Any, seed: int) -> Any:
     """Return the simulator itself, or a JAX environment wrapped in `FromJax`.
 
     An environment that can be traced is one of JAX, unless a plain seed gives a state without JAX
@@ -75,7 +75,7 @@ def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
         action = jax.ShapeDtypeStruct((), np.int32)
         luck = (jax.random.PRNGKey(seed),) if is_stochastic(simulator) else ()
         for name, *more in (("step", action, *luck), ("observe",), ("action_mask",)):
-            if witness.has(name):
+            if probe.has(name):
                 shapes[name] = jax.eval_shape(getattr(simulator, name), state, *more)
     except (Exception, SystemExit) as error:
         if takes_seeds or name == "reset":
@@ -87,7 +87,7 @@ def _for_python(witness: Witness, simulator: Any, seed: int) -> Any:
     after = jax.tree.map(kind, result[0]) if isinstance(result, tuple) else before
     if after != before:
         text = "step must keep the structure, shapes and types of the state, or JAX can't loop"
-        witness.found("step", "wrong", text, f": it makes {after} of {before}.")
+        probe.found("step", "wrong", text, f": it makes {after} of {before}.")
     from save_rl.envs.from_jax import FromJax
 
     return FromJax(simulator)

@@ -18,8 +18,8 @@ import numpy as np
 from save_rl.envs import make, runs_on_host
 from save_rl.envs.check import check_named
 from save_rl.envs.check.interface import look_at_names
-from save_rl.envs.check.witness import Place, Witness, Wrong
-from save_rl.envs.check.words import Finding, Report
+from save_rl.envs.check.messages import Finding, Report
+from save_rl.envs.check.probe import Place, Probe, Wrong
 from save_rl.envs.pool import IS_WORKER, refuse_in_a_worker
 from save_rl.envs.watchdog import EARLY, WATCHDOG, ask_where, place_in
 from save_rl.errors import InputError, RunError
@@ -70,32 +70,32 @@ def look(env: str, options: dict[str, Any], seed: int = 0, *, check: bool = True
         findings = tuple(report.findings)
         if not report.ok:
             return Look(0, 0, False, 0.0, 0.0, 0.0, findings)
-    witness = Witness(simulator)
+    probe = Probe(simulator)
     try:
-        look_at_names(witness, seed)
-        return _measured(witness, seed)._replace(findings=findings)
+        look_at_names(probe, seed)
+        return _measured(probe, seed)._replace(findings=findings)
     except Wrong as wrong:
         raise InputError(f"ENV: '{env}': {wrong.text}") from wrong
 
 
-def _measured(witness: Witness, seed: int) -> Look:
+def _measured(probe: Probe, seed: int) -> Look:
     """Play random episodes; the same ones for the same seed, unless a simulator is very slow.
 
     Raises Wrong for a simulator whose episodes can't begin; a step that fails ends its episode.
     """
     over, rewards, features, vector = [], [], 0, False
-    witness.end = time.monotonic() + _SECONDS
-    for number in witness.in_time(range(seed, seed + _EPISODES), 1):
-        witness.rng = np.random.default_rng([number, 1])  # not the generator of the simulator
-        state, seen = witness.reset(number)
+    probe.end = time.monotonic() + _SECONDS
+    for number in probe.in_time(range(seed, seed + _EPISODES), 1):
+        probe.rng = np.random.default_rng([number, 1])  # not the generator of the simulator
+        state, seen = probe.reset(number)
         shown = {name: x for name, x in seen.items() if name.startswith("observation")}
         features = sum(x.size for x in shown.values())
         vector = [x.ndim for x in shown.values()] == [1] and "observation" in shown
         rewards.append([])
-        for step in witness.in_time(range(_STEPS), 1):
-            (action,) = witness.choose(seen)
+        for step in probe.in_time(range(_STEPS), 1):
+            (action,) = probe.choose(seen)
             try:
-                state, seen = witness.step(state, action, Place(number, step + 1))
+                state, seen = probe.step(state, action, Place(number, step + 1))
             except Wrong:  # as in training, where it costs the episode
                 break
             rewards[-1].append(float(seen["reward"]))
@@ -103,7 +103,7 @@ def _measured(witness: Witness, seed: int) -> Look:
                 break
         over.append(bool(seen.get("terminated") or seen.get("truncated")))
     return Look(
-        num_actions=int(witness.simulator.num_actions),
+        num_actions=int(probe.simulator.num_actions),
         features=features,
         vector=vector,
         length=float(np.mean([len(episode) for episode in rewards])),

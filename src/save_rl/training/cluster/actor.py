@@ -46,12 +46,12 @@ class StepRequest(NamedTuple):
 class StepReply(NamedTuple):
     """The reply of an actor."""
 
-    experience: Any  # `host.Experience` or `r2d2.Experience`, of NumPy arrays
+    experience: Any  # `host.Experience` or `r2d2.SequenceExperience`, of NumPy arrays
     faults: int  # of its simulators since the last reply
     megabytes: int  # peak memory of its process
 
 
-class Task(NamedTuple):
+class ActorTask(NamedTuple):
     """The description of an actor, in plain values."""
 
     settings: dict[str, Any]  # of the run
@@ -67,7 +67,7 @@ class Task(NamedTuple):
         return (self.number, self.life) if self.number or self.life else ()
 
 
-class Episodes(NamedTuple):
+class ActorEpisodes(NamedTuple):
     """The current episodes, and the progress of the run: what `host.Collector` needs."""
 
     episode_seed: np.ndarray  # [1, lanes]
@@ -86,7 +86,7 @@ class TransitionLanes:
     """
 
     def __init__(
-        self, task: Task, settings: TrainSettings, simulator: Simulator, ask: Evaluate | None
+        self, task: ActorTask, settings: TrainSettings, simulator: Simulator, ask: Evaluate | None
     ):
         agent, layout = get_agent(settings.agent), Layout.of(simulator)
         slots = slots_of(agent, max(settings.budget, settings.test_budget), layout)
@@ -100,12 +100,12 @@ class TransitionLanes:
         self._last: host.Experience | None = None
         self._state = self._begin(task.level)
 
-    def _begin(self, level: int) -> Episodes:
+    def _begin(self, level: int) -> ActorEpisodes:
         shape = self.actor.places.lanes.shape
         seeds = self.actor.random(0, RESET, 0).integers(2**31, size=shape)
         wanted = np.full(shape, level, np.int32)
         self.actor.reset(np.ones(shape, np.bool_), seeds, wanted)
-        return Episodes(
+        return ActorEpisodes(
             episode_seed=seeds,
             episode_wanted=wanted,
             episode_step=np.zeros(shape, np.int32),
@@ -142,7 +142,7 @@ class TransitionLanes:
 class SequenceLanes:
     """Lanes that collect sequences, with the epsilons that they have in the whole run."""
 
-    def __init__(self, task: Task, settings: TrainSettings, simulator: Simulator):
+    def __init__(self, task: ActorTask, settings: TrainSettings, simulator: Simulator):
         setup = Setup(settings, Layout.of(simulator))
         s, agent = setup.settings, setup.agent
         slots = slots_of(agent, max(s.budget, s.test_budget), setup.layout)
@@ -153,13 +153,13 @@ class SequenceLanes:
         self.epsilon = epsilon_ladder(s.lanes)[task.first : task.first + task.lanes]
         self._collector = r2d2.SequenceCollector(setup, self.actor, self.epsilon)
         self._state = self._collector.begin()
-        self._last: r2d2.Experience | None = None
+        self._last: r2d2.SequenceExperience | None = None
 
     def use(self, leaves: list[Any]) -> None:
         """Act with these parameters `[1, ...]` from now on."""
         self._collector.use(leaves)
 
-    def step(self, request: StepRequest, number: int) -> r2d2.Experience:
+    def step(self, request: StepRequest, number: int) -> r2d2.SequenceExperience:
         """Take step `number` in all lanes."""
         if self._last is not None:
             self._state = self._collector.renew(self._state, self._last)
@@ -177,7 +177,7 @@ class ActorProcess:
         self._fetch, self._ask, self._version = fetch, ask, -1
         self._faults = self._steps = 0
 
-    def start(self, task: Task) -> dict[str, Any]:
+    def start(self, task: ActorTask) -> dict[str, Any]:
         """Make the lanes; return the host, the process number and the installed versions."""
         from save_rl.envs import make_all
         from save_rl.training.devices import select_device

@@ -14,7 +14,7 @@ import numpy as np
 
 from save_rl.errors import MissingExtra, RunError
 from save_rl.processes import ONE_THREAD
-from save_rl.training.cluster.actor import ActorProcess, StepReply, StepRequest, Task
+from save_rl.training.cluster.actor import ActorProcess, ActorTask, StepReply, StepRequest
 from save_rl.training.cluster.inference import Inference
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.run.run_directory import versions
@@ -201,7 +201,7 @@ class ActorGroup:
         server = self._inference
         ask = None if server is None else _Asking(server)
         place.actor = self._actor.options(**options).remote(ray.get, ask)
-        task = Task(
+        task = ActorTask(
             asdict(self._settings), place.number, place.life, place.first, place.lanes,
             self._level,
         )  # fmt: skip

@@ -92,7 +92,7 @@ class _Bar(Progress):
         self.done, self.note = int(done), note
 
 
-class Learner:
+class LearnerProcess:
     """Trains in its own thread as soon as it is made."""
 
     def __init__(self, job: Job):

@@ -308,7 +308,7 @@ def _check_nodes(settings: TrainSettings, variables: dict[str, str]) -> None:
 
 def _start(job: learner.Job, variables: dict[str, str], graphics: float) -> Any:
     """Start a learner on this machine, where the folder of the run is."""
-    make: Any = ray.remote(learner.Learner)
+    make: Any = ray.remote(learner.LearnerProcess)
     name = learner.learner_name(Path(job.out))
     return make.options(
         name=name, namespace=learner.NAMESPACE, lifetime="detached", max_restarts=-1,

@@ -18,7 +18,7 @@ from save_rl.training.r2d2.setup import Setup
 StateT = TypeVar("StateT", bound=Any)
 
 
-class Experience(NamedTuple):
+class SequenceExperience(NamedTuple):
     """The results of a lock-step of the lanes, `[1, lanes]`, and the sequences it completed."""
 
     sequences: list[Packed]
@@ -33,7 +33,7 @@ class Experience(NamedTuple):
     health: Health  # [1], of this lock-step
 
 
-class Episodes(NamedTuple):
+class SequenceEpisodes(NamedTuple):
     """The current episodes; `learner.TrainState` has these fields, too."""
 
     episode_seed: np.ndarray  # [1, lanes] reset seed
@@ -41,10 +41,10 @@ class Episodes(NamedTuple):
     episode_return: np.ndarray  # [1, lanes]
 
 
-def no_episodes(lanes: int) -> Episodes:
+def no_episodes(lanes: int) -> SequenceEpisodes:
     """Return the episodes of lanes that have not started."""
     shape = (1, lanes)
-    return Episodes(
+    return SequenceEpisodes(
         np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.float32)
     )
 
@@ -90,7 +90,7 @@ class SequenceCollector:
         self.evaluator = RecurrentEvaluator(setup.networks, lanes, setup.budget)
         self.writer = Writer(setup.r2d2.sequences, setup.shapes, lanes)
 
-    def begin(self) -> Episodes:
+    def begin(self) -> SequenceEpisodes:
         """Start episodes in all lanes."""
         self._forget()
         shape = self.actor.places.lanes.shape
@@ -128,10 +128,10 @@ class SequenceCollector:
             wanted = _any_level(episode_step.shape)
             self.actor.play_again(episode_seed, wanted, episode_step, saved.history)
 
-    def step(self, state: Any, step: int) -> Experience:
+    def step(self, state: Any, step: int) -> SequenceExperience:
         """Take a real step in all lanes. Finished episodes stay at their end until `renew`.
 
-        state: `Episodes`, or a state with its fields.
+        state: `SequenceEpisodes`, or a state with its fields.
         """
         actor, agent, evaluator = self.actor, self._setup.agent, self.evaluator
         pool, lanes = actor.pool, actor.places.lanes
@@ -160,7 +160,7 @@ class SequenceCollector:
             state=before,
             q_mcts=values,
         )
-        return Experience(
+        return SequenceExperience(
             sequences=self._write(new, moved[0], over[0], after["frames"][..., -1]),
             actions=found.actions,
             reward=reward,
@@ -194,7 +194,7 @@ class SequenceCollector:
         changed = actions != self.evaluator.root_q.argmax(-1)
         return Health(moved.sum(1), np.where(moved, explored, 0).sum(1), (moved & changed).sum(1))
 
-    def renew(self, state: StateT, experience: Experience) -> StateT:
+    def renew(self, state: StateT, experience: SequenceExperience) -> StateT:
         """Start new episodes in lanes whose episode is over or was lost; advance all lanes.
 
         state: of `step`, or a later one. Return it with the current episodes.

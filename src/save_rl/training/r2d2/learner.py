@@ -21,7 +21,7 @@ from save_rl.training.counters import (
 )
 from save_rl.training.host.actor import LEARN
 from save_rl.training.learner import Learner
-from save_rl.training.r2d2.collector import Experience, no_episodes
+from save_rl.training.r2d2.collector import SequenceExperience, no_episodes
 from save_rl.training.r2d2.network import to_batch
 from save_rl.training.r2d2.setup import Setup
 
@@ -166,7 +166,7 @@ class SequenceLearner:
             health=no_health((1,)),
         )
 
-    def absorb(self, state: TrainState, experience: Experience) -> TrainState:
+    def absorb(self, state: TrainState, experience: SequenceExperience) -> TrainState:
         """Add the experience of lanes, all or some, to replay, and count it.
 
         The current episodes stay as they are: `SequenceCollector.renew` has the next ones.

@@ -12,7 +12,7 @@ import optax
 
 from save_rl.learning.r2d2 import Sequences, importance_weights, sequence_loss
 from save_rl.learning.r2d2_settings import NetworkSettings, SequenceSettings
-from save_rl.learning.sequence_replay import Sample
+from save_rl.learning.sequence_replay import SequenceSample
 from save_rl.networks.recurrent import RecurrentNetwork
 from save_rl.rescaling import unscale
 from save_rl.search.simulators import Question, Rows
@@ -156,7 +156,7 @@ def _with_seed_axis(tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x)[None], tree)
 
 
-def to_batch(sample: Sample, gamma: float) -> Sequences:
+def to_batch(sample: SequenceSample, gamma: float) -> Sequences:
     """Convert a sample of the replay to a batch for the learner."""
     s = sample.sequences
     return Sequences(

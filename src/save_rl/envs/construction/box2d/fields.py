@@ -17,7 +17,7 @@ from save_rl.compiled import njit
 intrinsic: Any = _intrinsic
 
 
-class Layout(NamedTuple):
+class FieldLayout(NamedTuple):
     """The offsets of fields, in bytes from the start of their object."""
 
     world_contacts: int
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
     weld_plan_angle: int
 
 
-LAYOUT = Layout(
+LAYOUT = FieldLayout(
     world_contacts=0x192F8,
     body_flags=4, body_position=12, body_rotation=20, body_angle=56, body_velocity=64,
     body_spin=72, body_force=76, body_torque=84, body_contacts=136, body_sleep_time=172,

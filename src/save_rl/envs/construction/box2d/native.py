@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from save_rl.envs.construction.box2d import engine, kernel
-from save_rl.envs.construction.box2d.fields import AWAKE, LAYOUT, TOUCHING, Layout
+from save_rl.envs.construction.box2d.fields import AWAKE, LAYOUT, TOUCHING, FieldLayout
 
 SYMBOLS = {
     "create_world": "_ZN7b2WorldC1ERK6b2Vec2",
@@ -126,7 +126,7 @@ def find_functions() -> list[int]:
     return [ctypes.cast(library[symbol], ctypes.c_void_p).value or 0 for symbol in SYMBOLS.values()]
 
 
-def check(layout: Layout) -> None:
+def check(layout: FieldLayout) -> None:
     """Raise `UnknownBuild` unless the kernels know this build of Box2D."""
     if platform.machine() != "x86_64":
         raise UnknownBuild("only x86_64 is known to round sums in the same way")
@@ -161,8 +161,8 @@ def _this(thing: Any) -> Any:
     return ctypes.c_int64(int(thing.this))
 
 
-def _fields(at: Layout) -> Iterator[tuple[str, int, Any]]:
-    """Yield fields: the name in `Layout`, the expected address and the expected value.
+def _fields(at: FieldLayout) -> Iterator[tuple[str, int, Any]]:
+    """Yield fields: the name in `FieldLayout`, the expected address and the expected value.
 
     Check each field before asking for the next, because the world is stepped in between.
     """
@@ -203,7 +203,7 @@ def _fields(at: Layout) -> Iterator[tuple[str, int, Any]]:
     yield "weld_impulse", int(joint.this) + at.weld_impulse, carried
 
 
-def _body_fields(at: Layout, body: Any) -> Iterator[tuple[str, int, Any]]:
+def _body_fields(at: FieldLayout, body: Any) -> Iterator[tuple[str, int, Any]]:
     place, rotation = int(body.this), body.transform.R
     yield "body_position", place + at.body_position, _numbers(*body.position)
     yield "body_rotation", place + at.body_rotation, _numbers(rotation.s, rotation.c)
@@ -223,7 +223,7 @@ def _body_fields(at: Layout, body: Any) -> Iterator[tuple[str, int, Any]]:
     yield "shape_radius", int(fixture.shape.this) + at.shape_radius, radius
 
 
-def _sleep_fields(at: Layout) -> Iterator[tuple[str, int, Any]]:
+def _sleep_fields(at: FieldLayout) -> Iterator[tuple[str, int, Any]]:
     """Yield the fields of a floating body at rest, before and after it is put to sleep."""
     world = engine.new_world()
     world.gravity = (0.0, 0.0)
@@ -239,7 +239,7 @@ def _sleep_fields(at: Layout) -> Iterator[tuple[str, int, Any]]:
     yield "body_sleep_time", place + at.body_sleep_time, _numbers(0.0)
 
 
-def _contact_fields(at: Layout, world: Any, body: Any) -> Iterator[tuple[str, int, Any]]:
+def _contact_fields(at: FieldLayout, world: Any, body: Any) -> Iterator[tuple[str, int, Any]]:
     """Yield the fields of the contacts of a world and of a body, newest first."""
     contacts, edges = world.contacts[::-1], body.contacts[::-1]
     yield "world_contacts", int(world.this) + at.world_contacts, _this(contacts[0])
@@ -265,7 +265,7 @@ def _contact_fields(at: Layout, world: Any, body: Any) -> Iterator[tuple[str, in
         yield "edge_next", place + at.edge_next, _this(following)
 
 
-def _manifold_fields(at: Layout, contact: Any) -> Iterator[tuple[str, int, Any]]:
+def _manifold_fields(at: FieldLayout, contact: Any) -> Iterator[tuple[str, int, Any]]:
     place = int(contact.this) + at.contact_manifold
     count = contact.manifold.pointCount
     yield "manifold_count", place + at.manifold_count, ctypes.c_int32(count)

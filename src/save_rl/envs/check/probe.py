@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from save_rl.envs.chance import MOST_LUCK, is_stochastic
-from save_rl.envs.check.words import Finding, Report, Seen, cause, entry, kind, listed, parts, shown
+from save_rl.envs.check.messages import (
+    Finding,
+    Report,
+    Seen,
+    cause,
+    entry,
+    kind,
+    listed,
+    parts,
+    shown,
+)
 from save_rl.envs.watchdog import WATCHDOG
 from save_rl.types import State
 
@@ -61,7 +71,7 @@ def luck_at(place: Place) -> int:
     return (place.seed * 1_000_003 + place.step * 7_919) % MOST_LUCK
 
 
-class Witness:
+class Probe:
     """Holds the simulator, the time limit and the findings.
 
     handed_out: the objects that the simulator returned to the last `look`, by name.
