@@ -757,7 +757,7 @@ def test_a_chain_is_learned_from_end_to_end(tmp_path):
         "tests.search.table_simulators:chain", out=out, seed=1, env_options={"length": 6},
         workers=1, progress=False, episodes=350, lanes=LANES, batch=16, budget=BUDGET, replay=500,
         min_replay=50, learning_rate=3e-3, epsilon_episodes=250, target_period=20, chunk=16,
-        test_episodes=3, test_budget=0,
+        test_episodes=3, test_budget=0, replay_ratio=4,
     )  # fmt: skip
     rows = read(out / "metrics.csv")
     assert len(result.metrics) == len(rows)
@@ -789,7 +789,8 @@ def test_a_resumed_run_equals_one_in_a_single_sitting(tmp_path):
         save_rl.train(
             "tests.search.table_simulators:maze", out=out, env_options=MASKED, seed=4, workers=0,
             progress=False, episodes=episodes, lanes=LANES, batch=16, budget=2, replay=64,
-            min_replay=20, chunk=3, **options,
+            min_replay=20, chunk=3, learning_rate=1e-3, epsilon_episodes=40, target_period=10,
+            replay_ratio=4, **options,  # else chosen for the length of the run
         )  # fmt: skip
         number = checkpoint.numbers(out / "checkpoints")[-1]
         with np.load(out / "checkpoints" / f"{number:09d}" / "arrays.npz") as arrays:
