@@ -32,13 +32,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from save_rl.networks.mlp import MLP
+from save_rl.networks.mlp import MLP, NORM_EPSILON
 from save_rl.types import Array
 
 LATENT = 64  # Bapst et al. 2019, supplement; of nodes, edges, graph and recurrent states
 STEPS = 3  # n_rec
 BUCKET = 4  # on CPUs, graphs are padded to a multiple of this many nodes
-_EPSILON = 1e-5  # of layer normalisation
 GPU_BUCKET = 8  # on GPUs, of this many, and at least two of them: each size is another program
 
 
@@ -197,7 +196,7 @@ class GraphNetwork(eqx.Module):
         # and values are wrong by up to 10 %, gradients by 70 %; see results/graph-network-study.
         full = jax.lax.optimization_barrier(x.astype(jnp.float32))
         full = full - full.mean(-1, keepdims=True)
-        full = full * jax.lax.rsqrt(jnp.mean(full**2, -1, keepdims=True) + _EPSILON)
+        full = full * jax.lax.rsqrt(jnp.mean(full**2, -1, keepdims=True) + NORM_EPSILON)
         return full.astype(x.dtype)
 
     def _read(self, edges: Array, graph: Array) -> Array:

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from save_rl.networks.fused import RowFunction, apply_rows
+from save_rl.networks.mlp import NORM_EPSILON
 from save_rl.types import Array
 
-EPSILON = 1e-5  # of layer normalisation
 _FEW = (16, 16)  # rows per program, where there are few
 
 
@@ -189,7 +189,7 @@ def _updates(norm: bool) -> tuple[Any, Any, Any]:
         if not norm:
             return x
         x = x - jnp.mean(x, -1, keepdims=True)
-        return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + EPSILON)
+        return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + NORM_EPSILON)
 
     def edge_update(affine: Any, before: Array, core: Array, state: Array, exists: Array) -> Any:
         hidden = jax.nn.relu(before + affine([(core, 0), (state, 1)]))

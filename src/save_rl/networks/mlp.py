@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
 HIDDEN = (64, 64)  # paper B.3, for torso and heads
+NORM_EPSILON = 1e-5  # of layer normalisation
 
 
 class Linear(eqx.Module):
