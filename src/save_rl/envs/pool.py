@@ -3,9 +3,8 @@
 Lanes form *groups*; every group is spread over all workers, and a lane's states stay in its worker.
 `send` sends a group's requests and `receive` waits for the replies, one round trip per worker, so
 that the caller can process one group while the workers simulate others; `answered` says which of
-several groups is done. Requests and replies are
-in `Pool.arrays`, in shared memory; `envs.worker.Lanes` defines the requests. Results do not depend
-on the number of workers.
+several groups is done. Requests and replies are in `Pool.arrays`, in shared memory;
+`envs.worker.Lanes` defines the requests. Results do not depend on the number of workers.
 
 If a simulator raises or returns invalid values, its lane loses the current episode. A worker that
 dies or does not answer in time is replaced, and all its lanes lose theirs. `Pool.lost` marks these

@@ -225,7 +225,8 @@ class GraphNetwork(eqx.Module):
 def runs_on_gpu() -> bool:
     """Test whether programs that are made now run on a GPU."""
     config: Any = jax.config  # its attributes are unknown to type checkers
-    return (config.jax_default_device or jax.devices()[0]).platform == "gpu"
+    device = config.jax_default_device or jax.devices()[0]
+    return (device if isinstance(device, str) else device.platform) in ("gpu", "cuda", "rocm")
 
 
 @cache

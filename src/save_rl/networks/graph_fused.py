@@ -1,9 +1,10 @@
 """The graph network of `networks.graph` on a GPU: the same function in half as many kernels.
 
-The updates of edges, nodes and the graph, with their recurrent states, are one kernel each, and so
-is the read-out (`networks.fused`). What a step needs of nodes and graph, multiplied by the weights
-of the edge and node update, comes out of the kernels of the step before.
-`tests/networks/test_graph_fused.py` compares values and gradients with `networks.graph`.
+The updates of nodes and of the graph, with their recurrent states, are one kernel each, and so are
+the update of edges, that of their recurrent states, and the read-out (`networks.fused`). What a
+step needs of nodes and graph, multiplied by the weights of the edge and node update, comes out of
+the kernels of the step before. `tests/networks/test_graph_fused.py` compares values and gradients
+with `networks.graph`.
 """
 
 from typing import Any

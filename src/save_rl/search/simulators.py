@@ -296,10 +296,6 @@ class LaneSearch:
         asked = self.pool.arrays.action[low:high] >= 0
         self.simulations[low - self.low : high - self.low] += asked
 
-    def _go_on(self, group: int, simulation: int) -> None:
-        self._write(group)
-        self._send(group, simulation)
-
 
 def _evaluator(evaluate: Evaluate | Evaluator | None) -> Any:
     if evaluate is None or hasattr(evaluate, "ask"):
