@@ -10,9 +10,11 @@ train seeds one after the other, so one seed says it all.
 
 import argparse
 import json
+import os
 import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 STARTED = time.perf_counter()
@@ -30,6 +32,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--network", default="auto")
     parser.add_argument("--mixed-precision", action="store_true")
+    parser.add_argument("--replay-ratio", type=int, default=4)
     parser.add_argument("--label", default="")
     given = parser.parse_args()
     print(json.dumps({"label": given.label, **measure(given)}), flush=True)
@@ -48,6 +51,7 @@ def measure(given: argparse.Namespace) -> dict[str, object]:
     settings = TrainSettings(
         env=given.env, agent=given.agent, seeds=seeds, lanes=given.lanes, chunk=1,
         network=given.network, mixed_precision=given.mixed_precision,
+        replay_ratio=given.replay_ratio,
     )  # fmt: skip
     if given.agent.startswith("r2d2"):  # else the first update comes after minutes
         settings = replace(settings, r2d2=R2D2Settings(replay=ReplaySettings(4096, minimum=128)))
@@ -60,7 +64,7 @@ def measure(given: argparse.Namespace) -> dict[str, object]:
         state, step, first = trainer.begin(), 0, 0.0
         running = _running(given.seeds)
         takes = [trainer.counters(state)]
-        slowest, end = [], np.inf
+        slowest, longest, end = [], 0.0, np.inf
         while time.perf_counter() < end:
             began = time.perf_counter()
             state, step = trainer.advance(state, step, *running), step + 1
@@ -69,14 +73,18 @@ def measure(given: argparse.Namespace) -> dict[str, object]:
             if not first and now.updates.any():
                 jax.block_until_ready(jax.tree.leaves(trainer.params(state)))
                 first, updated = time.perf_counter() - STARTED, step
-            if first and end == np.inf and step >= updated + WARM_UP:
+            elif first:
+                longest = max(longest, slowest[-1])
+            if first and end == np.inf and step >= updated + WARM_UP and _is_compiled(trainer):
                 jax.block_until_ready(jax.tree.leaves(trainer.params(state)))
                 takes, slowest, began = [now], [], time.perf_counter()
                 clocks.seconds.clear()
                 measured, end = began, began + given.seconds
+                busy = _worker_seconds(trainer)
         jax.block_until_ready(jax.tree.leaves(trainer.params(state)))
         total = time.perf_counter() - measured
         takes.append(trainer.counters(state))
+        busy = (_worker_seconds(trainer) - busy) / total
 
     def rate(name: str) -> float:
         before, after = (np.sum(getattr(take, name)) for take in takes)
@@ -93,13 +101,29 @@ def measure(given: argparse.Namespace) -> dict[str, object]:
         "env_steps_per_second": rate("env_steps"),
         "updates_per_second": rate("updates"),
         "median_lock_step_milliseconds": round(float(np.median(slowest)) * 1e3, 1),
-        "longest_lock_step_milliseconds": round(max(slowest) * 1e3, 1),
+        "longest_lock_step_milliseconds": round(longest * 1e3, 1),
         "seconds_to_first_update": round(first, 1),
+        "workers_busy": round(float(busy), 2),
         "share": {
             f"{thread}: {name}": round(value / total, 3)
             for (thread, name), value in sorted(clocks.seconds.items())
         },
     }
+
+
+def _is_compiled(trainer):
+    """Test whether threads still compile programs for later, in versions that do."""
+    ahead = getattr(trainer, "_ahead", None)
+    return ahead is None or all(program.done() for program in ahead._programs.values())
+
+
+def _worker_seconds(trainer):
+    """Return the CPU time of the workers so far."""
+    total = 0
+    for worker in trainer.pool._workers:
+        fields = Path(f"/proc/{worker.process.pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _trainer(settings, device, workers):

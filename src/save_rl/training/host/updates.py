@@ -24,7 +24,10 @@ from save_rl.training.devices import device_threads
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.learner import Learner, Learning
 
-_PIECES = 4  # pieces of a lock-step's updates on a GPU: handing one over takes 5 ms
+# Pieces of a lock-step's updates on a GPU. A device carries out one program after the other, so the
+# search waits for a piece that is under way. Handing one over takes 4 ms, however few its updates.
+_PIECES = 16
+_IN_A_PIECE = 2  # updates, at least
 
 
 class UpdatePrograms:
@@ -46,7 +49,7 @@ class UpdatePrograms:
         cores = min(sorts, os.cpu_count() or 1)
         self.parts = device_threads(cores, "parts") if sorts else None
         updates = learning.settings.updates_per_step
-        pieces = min(updates, _PIECES) if options else 1
+        pieces = max(1, min(updates // _IN_A_PIECE, _PIECES)) if options else 1
         while updates % pieces:
             pieces -= 1
         self.pieces = 1 if sorts else pieces
