@@ -21,7 +21,7 @@ from jax.sharding import SingleDeviceSharding
 
 from save_rl.agents import get_agent
 from save_rl.envs import make
-from save_rl.envs.worker import Layout
+from save_rl.envs.layout import Layout
 from save_rl.networks import graph
 from save_rl.training.devices import _GPU_OPTIONS, host_options
 from save_rl.training.host.actor import slots_of

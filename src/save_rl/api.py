@@ -10,7 +10,8 @@ from save_rl.agents import get_agent
 from save_rl.envs import HERE, give_factory, require_trust_in
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.training.cluster.settings import ClusterSettings
-from save_rl.training.settings import TrainSettings, check_kinds, named_options
+from save_rl.training.options import check_kinds, named_options
+from save_rl.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from save_rl.training.run.result import TrainResult

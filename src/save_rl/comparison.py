@@ -21,8 +21,9 @@ from save_rl.report.palette import label, looks
 from save_rl.report.plots import draw_curves
 from save_rl.report.results import Row
 from save_rl.report.statistics import two_sided_p
+from save_rl.training.options import named_options
 from save_rl.training.run.run_directory import RunDirectory, read_settings
-from save_rl.training.settings import TrainSettings, named_options
+from save_rl.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from rich.table import Table

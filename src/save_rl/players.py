@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from save_rl.envs.chance import MOST_LUCK, is_stochastic, lucky_step
-from save_rl.envs.worker import allowed_actions
+from save_rl.envs.layout import allowed_actions
 from save_rl.errors import InputError, Interrupted, RunError, require, unknown_name
 from save_rl.types import SearchResult, Simulator, State
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from save_rl.agents import ACTS, Agent, get_agent
 from save_rl.envs import make, make_simulator, require_trust, require_trust_in, runs_on_host
-from save_rl.envs.worker import allowed_actions, named
+from save_rl.envs.layout import allowed_actions, named
 from save_rl.errors import InputError, require, require_numbers
 from save_rl.networks import trim
 from save_rl.players import Move, Player, RootValues, make_move

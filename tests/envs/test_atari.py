@@ -15,8 +15,8 @@ from ale_py.vector_env import AtariVectorEnv
 from save_rl.envs import make, make_simulator, runs_on_host
 from save_rl.envs.atari import PAPER_GAMES, Atari, emulator, frames
 from save_rl.envs.check import check_named
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Pool, Source
-from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, MissingExtra
 
 # One worker of xdist runs them all, so that what they share is made once.

@@ -9,8 +9,8 @@ import pytest
 
 from save_rl.envs import make, make_simulator
 from save_rl.envs.from_jax import FromJax
+from save_rl.envs.layout import Layout
 from save_rl.envs.tightrope import TightropeSimulator, tightrope
-from save_rl.envs.worker import Layout
 from save_rl.players import make_player, play
 
 

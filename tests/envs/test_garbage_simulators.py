@@ -7,8 +7,8 @@ import pytest
 
 import save_rl
 from save_rl.envs.check import check_named
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Pool
-from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, RunError
 from save_rl.players import make_player, play
 from tests.envs import garbage

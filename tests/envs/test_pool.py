@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from save_rl.envs import make
 from save_rl.envs.chance import lucky_step
-from save_rl.envs.pool import Pool, Source, _Worker
+from save_rl.envs.pool import Pool, Source
 from save_rl.envs.worker import Request
+from save_rl.envs.worker_process import WorkerProcess
 from save_rl.errors import RunError
 from tests.envs import pool_simulators
 from tests.envs.pool_simulators import (
@@ -795,14 +796,14 @@ def test_nothing_is_left_of_pools_that_were_closed():
 
 def test_an_exception_ends_the_workers(monkeypatch):
     """Workers that are busy get a moment of grace, all of them the same one."""
-    mine, graces, stop = [], [], _Worker.stop
+    mine, graces, stop = [], [], WorkerProcess.stop
 
-    def stop_and_tell(worker: _Worker, grace: float) -> None:
+    def stop_and_tell(worker: WorkerProcess, grace: float) -> None:
         graces.append(grace)
         stop(worker, grace)
 
-    monkeypatch.setattr("save_rl.envs.pool._GRACE", 0.5)
-    monkeypatch.setattr(_Worker, "stop", stop_and_tell)
+    monkeypatch.setattr("save_rl.envs.pool.GRACE", 0.5)
+    monkeypatch.setattr(WorkerProcess, "stop", stop_and_tell)
     with contextlib.suppress(ZeroDivisionError), open_pool("faulty", [2], 2) as pool:
         begin(pool)
         mine += pids(pool)

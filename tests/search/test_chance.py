@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from save_rl.search import device, draw, host, rules
+from save_rl.search.nodes import tree_nodes
 from save_rl.search.outcomes import OUTCOMES as OUTCOMES_OF
 from save_rl.search.rules import PAPER_RULES, TIE_TOLERANCE, Rule
 from tests.search import chance_reference as reference
@@ -169,10 +170,7 @@ def test_both_back_ends_show_the_same_outcomes_in_pictures():
     )
     arguments = (np.array([1, 0]), Rule.SAVE, 20, 1.0, 0.99, [5, 6])
     found = host_search(mdp, *arguments, return_tree=True), device_search(mdp, *arguments)
-    ours, mctx = (
-        sorted(read(one.tree, 1, Rule.SAVE)[0][1:])
-        for read, one in zip((draw._read_host, draw._read_mctx), found, strict=True)
-    )
+    ours, mctx = (sorted(tree_nodes(one.tree, 1)[1:]) for one in found)
     assert len(ours) == 20  # every simulation draws an outcome
     assert [node[:4] for node in ours] == [node[:4] for node in mctx]
     for one, other in zip(ours, mctx, strict=True):

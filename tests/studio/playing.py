@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from save_rl.errors import MissingExtra
-from save_rl.search.draw import Node
+from save_rl.search.nodes import Node
 from save_rl.studio.places import Step
 from save_rl.studio.records import Decision, decision_record
 from save_rl.studio.watched import Watched

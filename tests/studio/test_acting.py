@@ -11,7 +11,7 @@ import save_rl
 from save_rl.agents import get_agent
 from save_rl.envs import make_simulator
 from save_rl.errors import InputError
-from save_rl.search.draw import Node
+from save_rl.search.nodes import Node
 from save_rl.search.rules import Rule
 from save_rl.studio.acting import Acting, search_seed
 from save_rl.studio.places import Places, Step

@@ -20,7 +20,8 @@ from save_rl.cli.studio import Studio
 from save_rl.envs import SEED_IS_NO_OPTION
 from save_rl.errors import InputError, require, require_numbers
 from save_rl.training.cluster.settings import ClusterSettings
-from save_rl.training.settings import TrainSettings, named_options
+from save_rl.training.options import named_options
+from save_rl.training.settings import TrainSettings
 
 
 class Command(Protocol):

@@ -274,7 +274,7 @@ def runs_on_host(env: Simulator, name: str) -> bool:
 
     Raises InputError for anything else, before any work.
     """
-    from save_rl.envs.worker import Layout, number_of_actions
+    from save_rl.envs.layout import Layout, number_of_actions
 
     for method in ("num_actions", "reset", "step", "observe"):
         if _attribute(env, method, name) is None:

@@ -12,13 +12,9 @@ lanes until they are reset. After several such faults without a finished episode
 stops with the simulator's traceback.
 """
 
-import contextlib
 import itertools
-import json
 import mmap
 import os
-import select
-import subprocess
 import tempfile
 import time
 from collections import deque
@@ -28,43 +24,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.watchdog import EARLY, WATCHDOG, ask_where, place_in
-from save_rl.envs.worker import (
-    ADVANCE,
-    ANY_LEVEL,
-    LOAD,
-    REPLY,
-    RESET,
-    SAVE,
-    STEP,
-    Arrays,
-    Field,
-    Lanes,
-    Layout,
-    Request,
-)  # fmt: skip
+from save_rl.envs.layout import Arrays, Field, Layout
+from save_rl.envs.watchdog import WATCHDOG
+from save_rl.envs.worker import ADVANCE, ANY_LEVEL, LOAD, RESET, SAVE, STEP, Lanes, Request
+from save_rl.envs.worker_process import GRACE, WorkerProcess, refuse_in_a_worker
 from save_rl.errors import RunError
-from save_rl.processes import ONE_THREAD, end_group, ending, start_python
 from save_rl.types import Simulator, State
 
 _FAULTS_IN_A_ROW = 5
-IS_WORKER = "SAVE_RL_WORKER"  # set in the environment of workers, which start no workers
-_HELLO = -1  # the group of a new worker's first word
-_GRACE = 2.0  # seconds for a worker to exit by itself
-_START = (
-    EARLY.format(4)
-    + "from save_rl.envs.worker import main; main(*map(int, sys.argv[1:6]), sys.argv[6])"
-)
 _START_LIMIT = 60.0  # least seconds for a worker to start, if there is a timeout
-
-
-def refuse_in_a_worker() -> None:
-    """Refuse to start processes from a file that a worker imports: each would start more."""
-    if IS_WORKER in os.environ:
-        raise RunError(
-            "ENV: the file of this simulator starts worker processes when it is imported; put "
-            'what it does under if __name__ == "__main__":.'
-        )
 
 
 class Source(NamedTuple):
@@ -84,117 +52,6 @@ class Group(NamedTuple):
     @property
     def lanes(self) -> np.ndarray:
         return np.arange(self.low, self.high)
-
-
-class _Worker:
-    """A worker process and the pipes to it."""
-
-    def __init__(self, memory: int, task: dict[str, Any]):
-        self._asked: deque[int] = deque()  # groups it has not answered yet
-        self._answers: dict[int, list[tuple[int, str]]] = {}  # answers that were not taken yet
-        self._gone = False
-        self._stopped = False
-        self.crash = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
-        theirs, self._requests = os.pipe()
-        self._replies, answers = os.pipe()
-        handed = (theirs, answers, memory, self.crash.fileno())
-        numbers = [str(number) for number in (*handed, os.getpid())]
-        try:
-            self.process = start_python(
-                _START, *numbers, json.dumps(task), stdout=2, pass_fds=handed,
-                env={**os.environ, **ONE_THREAD, IS_WORKER: "1"},
-            )  # fmt: skip
-        except BaseException:
-            self.dismiss()
-            self.crash.close()
-            raise
-        finally:
-            os.close(theirs)
-            os.close(answers)
-        self._poll = select.poll()
-        self._poll.register(self._replies, select.POLLIN)
-
-    def ask(self, request: bytes, group: int) -> None:
-        """Send a request; raises BrokenPipeError if the process is gone."""
-        os.write(self._requests, request)
-        self._asked.append(group)
-
-    def was_asked(self, group: int) -> bool:
-        """Test whether an answer for a group is due; none is if the process is a replacement."""
-        return group in self._asked or group in self._answers
-
-    def answer(self, timeout: float, group: int = _HELLO) -> list[tuple[int, str]] | None:
-        """Return the faults of the request of a group; None if the process died or does not answer.
-
-        Without a group, wait for the first word of a new process.
-        """
-        while group not in self._answers and not self._gone:
-            if timeout == 0:
-                WATCHDOG.waiting(self._poll.poll, self._trace)
-            elif not self._poll.poll(timeout * 1000):
-                return None
-            self._read()
-        return self._answers.pop(group, None)
-
-    def has_answered(self, group: int) -> bool:
-        """Test, without waiting, whether the request of a group is answered, or never will be."""
-        while group in self._asked and not self._gone and self._poll.poll(0):
-            self._read()
-        return self._gone or group not in self._asked
-
-    def _read(self) -> None:
-        """Read an answer, unless the process died."""
-        data = os.read(self._replies, REPLY.size)
-        if len(data) < REPLY.size:
-            self._gone = True
-            return
-        group, size = REPLY.unpack(data)
-        text = b""
-        while len(text) < size:
-            part = os.read(self._replies, size - len(text))
-            if not part:
-                self._gone = True
-                return
-            text += part
-        if group != _HELLO:
-            asked = self._asked.popleft()
-            assert group == asked, "workers answer in the order they were asked"
-        self._answers[group] = [(lane, why) for lane, why in json.loads(text)] if text else []
-
-    def last_words(self) -> str:
-        """Return why the process died, with its traceback; a hanging process is asked for one."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(0.2)
-        hangs = self.process.poll() is None
-        trace = self._trace() if hangs else self._written()
-        why = "it did not answer in time" if hangs else ending(self.process.poll())
-        where = place_in(trace)
-        inside = f", in {where}" if where else ""
-        return f"A worker process died: {why}{inside}.\n{trace}".rstrip() + "\n"
-
-    def _trace(self) -> str:
-        """Ask the process where it is; return its traceback."""
-        return ask_where(self.process, self.crash.fileno())
-
-    def _written(self) -> str:
-        """Return the tracebacks in the file of the process."""
-        size = os.fstat(self.crash.fileno()).st_size
-        return os.pread(self.crash.fileno(), size, 0).decode(errors="replace").strip()
-
-    def dismiss(self) -> None:
-        """Close the pipes: the process reads an end of file and exits."""
-        if not self._stopped:
-            self._stopped = True
-            os.close(self._requests)
-            os.close(self._replies)
-
-    def stop(self, grace: float = _GRACE) -> None:
-        """End the process and its children."""
-        if self.crash.closed:  # stopped already; another process may have its number now
-            return
-        self.dismiss()
-        end_group(self.process, grace)
-        self.crash.close()
 
 
 class Pool:
@@ -235,7 +92,7 @@ class Pool:
         self._timeout, self._warn, self._sources = timeout, warn, sources
         if sources:
             WATCHDOG.name = f"the simulator '{sources[0].env}'"
-        self._workers: list[_Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._memory: int | None = None
         self._local: Lanes | None = None
         self._answers: list[deque[list[tuple[int, str]]]] = [deque() for _ in sizes]
@@ -277,16 +134,16 @@ class Pool:
             self.close()
             raise
 
-    def _hire(self, number: int) -> _Worker:
+    def _hire(self, number: int) -> WorkerProcess:
         assert self._memory is not None
         task = {
             **self.layout._asdict(), "ranges": self._ranges[number], "sources": self._sources,
             "simulator_of": self._simulator_of.tolist(), "extra": self._extra, "number": number,
             "kind": f"{self._kind.__module__}:{self._kind.__qualname__}",
         }  # fmt: skip
-        return _Worker(self._memory, task)
+        return WorkerProcess(self._memory, task)
 
-    def _welcome(self, worker: _Worker) -> None:
+    def _welcome(self, worker: WorkerProcess) -> None:
         """Wait until a new worker has made its simulators."""
         said = worker.answer(max(self._timeout, _START_LIMIT) if self._timeout else 0.0)
         if said is None or said:
@@ -457,7 +314,7 @@ class Pool:
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.dismiss()
-        end = time.monotonic() + _GRACE
+        end = time.monotonic() + GRACE
         for worker in workers:
             worker.stop(max(0.0, end - time.monotonic()))
         if self._memory is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from save_rl.envs.worker import Layout
+from save_rl.envs.layout import Layout
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.search import masked, policy_of, search_list
 from save_rl.search.decision import Decision, trees_of

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from save_rl.envs.layout import Arrays
 from save_rl.envs.pool import Pool
-from save_rl.envs.worker import Arrays, Request
+from save_rl.envs.worker import Request
 from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import best_actions
 from save_rl.search.tree_lanes import RESULT, SIMULATE

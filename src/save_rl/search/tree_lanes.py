@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from save_rl.envs.layout import Arrays, Field, Layout
 from save_rl.envs.pool import Pool
-from save_rl.envs.worker import STEP, Arrays, Field, Lanes, Layout, Request
+from save_rl.envs.worker import STEP, Lanes, Request
 from save_rl.search import host
 from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import Slots

@@ -11,7 +11,7 @@ from save_rl.agents import get_agent
 from save_rl.envs import GYM, make_simulator
 from save_rl.errors import InputError
 from save_rl.policy import load
-from save_rl.search.draw import tree_nodes
+from save_rl.search.nodes import tree_nodes
 from save_rl.studio.places import Step
 from save_rl.studio.records import Decision, decision_record
 from save_rl.studio.watched import Watched

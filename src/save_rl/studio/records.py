@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.search.draw import Node
+from save_rl.search.nodes import Node
 from save_rl.types import Simulator, State
 
 SHOWN_ACTIONS = 12

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from save_rl.envs.worker import Layout
+from save_rl.envs.layout import Layout
 from save_rl.rescaling import unscale
-from save_rl.search.draw import tree_nodes
+from save_rl.search.nodes import tree_nodes
 from save_rl.search.simulators import Roots
 from save_rl.studio.records import Decision
 from save_rl.training.host.actor import Actor, slots_of

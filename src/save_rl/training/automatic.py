@@ -17,7 +17,8 @@ from save_rl.envs import ATARI, ENVIRONMENTS
 from save_rl.envs.check.look import Look, look, look_apart
 from save_rl.errors import InputError
 from save_rl.learning.reward_scale import NOTHING_YET
-from save_rl.training.settings import TrainSettings, named_options
+from save_rl.training.options import named_options
+from save_rl.training.settings import TrainSettings
 
 AUTOMATIC = (
     "lanes", "discount", "reward_scale", "learning_rate", "batch", "replay", "replay_ratio",

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from save_rl.agents import get_agent
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Source
-from save_rl.envs.worker import Layout
 from save_rl.processes import usable_cores
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.host.actor import Actor, slots_of

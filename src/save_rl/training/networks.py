@@ -13,7 +13,8 @@ from save_rl.envs.check.messages import cause, kind, shown
 from save_rl.errors import InputError
 from save_rl.learning import sequence_replay
 from save_rl.networks import network_maker
-from save_rl.training.settings import TrainSettings, shown_observation
+from save_rl.training.memory import shown_observation
+from save_rl.training.settings import TrainSettings
 from save_rl.types import Simulator
 
 _COPIES = 5  # of the parameters: network, target, gradient, two moments of Adam

@@ -1,20 +1,19 @@
 """Settings of a training run, with the paper's values as defaults."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from numbers import Integral, Real
-from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from save_rl.agents import Agent, get_agent, target_width
+from save_rl.agents import Agent, get_agent
 from save_rl.envs import ENVIRONMENTS
-from save_rl.envs.chance import OPTION, is_stochastic
+from save_rl.envs.chance import OPTION
 from save_rl.errors import InputError, require, require_numbers, unknown_name
 from save_rl.learning.r2d2_settings import R2D2Settings
 from save_rl.learning.schedules import LinearSchedule, constant
 from save_rl.search.rules import Rule
 from save_rl.training.layer_settings import LayerSettings
+from save_rl.training.options import check_kinds, named_options
 
 # General options without effect on recurrent agents, and the options to use instead.
 _NOT_RECURRENT = {
@@ -311,105 +310,3 @@ class TrainSettings:
             raise unknown_name("curriculum", self.curriculum, ("auto", *CURRICULA), "--curriculum")
         require(self.curriculum_steps > 0, "--curriculum-steps", self.curriculum_steps, "above 0")
         require(self.target_period > 0, "--target-period", self.target_period, "at least 1")
-
-
-def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
-    """Refuse a replay and trees that need more memory than this machine has.
-
-    Of agents that learn from transitions; R2D2's replay looks for itself. What is not counted, a
-    network or a simulator, only adds to it.
-    """
-    import jax
-
-    from save_rl.learning.sequence_replay import machine_memory
-    from save_rl.search.rules import most_outcomes
-
-    s = settings
-    if get_agent(s.agent).recurrent:
-        return
-    arrays = jax.tree.leaves(shown_observation(env, on_host))
-    shown = sum(x.size * x.dtype.itemsize for x in arrays)
-    per_transition = 2 * shown + 4 * target_width(get_agent(s.agent), env.num_actions)
-    # On the device every outcome of an action has its own numbers.
-    chance = is_stochastic(env) and not on_host
-    outcomes = most_outcomes(max(s.budget, s.test_budget)) if chance else 1
-    per_node = 64 + (4 if on_host else 24) * env.num_actions * outcomes
-    trees = s.lanes * (max(s.budget, s.test_budget) + 1) * per_node
-    needs = {"--replay": s.replay * per_transition, "--budget": trees}
-    memory = machine_memory()
-    for option, bytes_needed in needs.items():
-        total = bytes_needed * len(s.seeds)
-        if total > memory:
-            value = s.replay if option == "--replay" else s.budget
-            raise InputError(
-                f"{option}: {value} needs about {total / 2**30:,.0f} GiB here, and this machine "
-                f"has {memory / 2**30:.1f}; give a smaller one, or smaller --lanes."
-            )
-
-
-def shown_observation(env: Any, on_host: bool) -> Any:
-    """Return an observation of zeros; of a JAX environment, only shapes and dtypes."""
-    import jax
-
-    from save_rl.envs.worker import Layout
-
-    if on_host:
-        return Layout.of(env).example()
-    key = jax.eval_shape(lambda: jax.random.PRNGKey(0))
-    return jax.eval_shape(lambda key: env.observe(env.reset(key)), key)
-
-
-def named_options(settings: Any, prefix: str = "--") -> Iterator[tuple[str, Any]]:
-    """Yield settings by their command-line names; nested ones as `--r2d2.network.profile`."""
-    for name, value in _own_options(settings, prefix):
-        if is_dataclass(value):
-            yield from named_options(value, f"{name}.")
-        else:
-            yield name, value
-
-
-_RENAMED = {"seeds": "seed", "network_settings": "network"}
-
-
-def _own_options(settings: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of one settings class by their command-line names."""
-    for one in fields(settings):
-        renamed = _RENAMED.get(one.name) if isinstance(settings, TrainSettings) else None
-        yield prefix + (renamed or one.name.replace("_", "-")), getattr(settings, one.name)
-
-
-_KINDS = {
-    int: (Integral, "a whole number"), float: (Real, "a number"), str: (str, "text"),
-    bool: (bool, "true or false"), dict: (dict, "a table of names and values"),
-}  # fmt: skip
-
-
-def check_kinds(settings: Any, prefix: str = "--") -> None:
-    """Refuse settings of the wrong type, given from Python or a file."""
-    hints = get_type_hints(type(settings))
-    for one, (option, value) in zip(fields(settings), _own_options(settings, prefix), strict=True):
-        wanted = kind_problem(hints[one.name], value)
-        if is_dataclass(value) and not wanted:
-            check_kinds(value, f"{option}.")
-            continue
-        name = one.name if is_dataclass(hints[one.name]) else option
-        require(not wanted, name, repr(value)[:60], wanted)
-
-
-def kind_problem(hint: Any, value: Any) -> str:
-    """Return what a value of this type must be; '' if it fits."""
-    origin, inside = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return "" if value in inside else f"one of {', '.join(map(str, inside))}"
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            return "several numbers"
-        return next(filter(None, (kind_problem(inside[0], one) for one in value)), "")
-    if type(None) in inside:
-        (hint,) = (kind for kind in inside if kind is not type(None))
-        return "" if value is None else kind_problem(hint, value)
-    if is_dataclass(hint):
-        return "" if isinstance(value, cast(type, hint)) else f"a {cast(type, hint).__name__}"
-    kind, name = _KINDS.get(origin or hint, (object, ""))
-    wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind in (Integral, Real))
-    return name if wrong else ""

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from save_rl.envs.worker import Layout
+from save_rl.envs.layout import Layout
 from save_rl.learning.exploration import epsilon_ladder
 from save_rl.training.host.actor import Actor
 from save_rl.training.r2d2.collector import SequenceCollector

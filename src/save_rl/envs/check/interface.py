@@ -9,8 +9,8 @@ import numpy as np
 from save_rl.envs.chance import claim_problem, is_stochastic
 from save_rl.envs.check.messages import cause, kind, shown
 from save_rl.envs.check.probe import Probe, Wrong
+from save_rl.envs.layout import MOST_ACTIONS
 from save_rl.envs.watchdog import WATCHDOG
-from save_rl.envs.worker import MOST_ACTIONS
 
 _REQUIRED = ("reset", "step", "observe")
 _OPTIONAL = ("action_mask", "render", "save_state", "load_state")

@@ -20,8 +20,8 @@ from save_rl.envs.check import check_named
 from save_rl.envs.check.interface import look_at_names
 from save_rl.envs.check.messages import Finding, Report
 from save_rl.envs.check.probe import Place, Probe, Wrong
-from save_rl.envs.pool import IS_WORKER, refuse_in_a_worker
 from save_rl.envs.watchdog import EARLY, WATCHDOG, ask_where, place_in
+from save_rl.envs.worker_process import IS_WORKER, refuse_in_a_worker
 from save_rl.errors import InputError, RunError
 from save_rl.processes import ONE_THREAD, die_with, end_group, ending, start_python
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from save_rl.envs.layout import MOST_ACTIONS
 from save_rl.envs.suites.common import (
     LONGEST,
     as_arrays,
@@ -24,7 +25,6 @@ from save_rl.envs.suites.common import (
     refuse,
     simple_options,
 )
-from save_rl.envs.worker import MOST_ACTIONS
 from save_rl.errors import require
 
 SUITE = "jumanji"

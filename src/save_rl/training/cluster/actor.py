@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from save_rl.agents import get_agent
-from save_rl.envs.worker import Layout
+from save_rl.envs.layout import Layout
 from save_rl.learning.exploration import epsilon_ladder
 from save_rl.networks import is_graph
 from save_rl.search.simulators import Evaluate
@@ -39,7 +39,7 @@ class StepRequest(NamedTuple):
     episodes: int
     env_steps: int
     length: float
-    level: int  # of new episodes, see `envs.worker.Arrays`
+    level: int  # of new episodes, see `envs.layout.Arrays`
     version: int  # of the parameters to act with
 
 

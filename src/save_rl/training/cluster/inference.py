@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from save_rl.agents import get_agent
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Pool
-from save_rl.envs.worker import Layout
 from save_rl.networks import trim
 from save_rl.search.simulators import Evaluate, Question, Rows
 from save_rl.training.host.evaluator import Network, batch_size

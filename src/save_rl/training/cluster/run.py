@@ -34,12 +34,13 @@ from save_rl.training.cluster.local_cluster import (
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.host.learner import make_learning
 from save_rl.training.networks import has_own_parts
+from save_rl.training.options import named_options
 from save_rl.training.run.interrupt import StopOnSignal
 from save_rl.training.run.progress import Progress, announce
 from save_rl.training.run.result import TrainResult
 from save_rl.training.run.run_directory import RunDirectory, settings_from_json, versions
 from save_rl.training.run.trainers import environments
-from save_rl.training.settings import TrainSettings, named_options
+from save_rl.training.settings import TrainSettings
 
 ray = actor_group.ray
 _EVERY = 0.5  # seconds between two questions to the learner

@@ -30,8 +30,9 @@ from save_rl.training.device.acting import (
     target_of,
 )
 from save_rl.training.learner import Learner, Learning, is_array
+from save_rl.training.memory import shown_observation
 from save_rl.training.networks import maker_of
-from save_rl.training.settings import TrainSettings, shown_observation
+from save_rl.training.settings import TrainSettings
 from save_rl.types import Array, Simulator
 
 # Largest budget whose tests run in one program with those of smaller ones: trees take the memory of

@@ -13,8 +13,9 @@ import numpy as np
 
 from save_rl.agents import ACTS, Agent
 from save_rl.envs import ENVIRONMENTS
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Source
-from save_rl.envs.worker import ANY_LEVEL, Layout, exactly
+from save_rl.envs.worker import ANY_LEVEL, exactly
 from save_rl.errors import require
 from save_rl.search import rules
 from save_rl.search.noise import mix_noise_all

@@ -22,7 +22,7 @@ class Experience(NamedTuple):
     over: np.ndarray  # lanes whose episode ended with it
     episode_step: np.ndarray  # before it
     episode_return: np.ndarray  # before it
-    level: np.ndarray  # of their episodes; see `envs.worker.Arrays`
+    level: np.ndarray  # of their episodes; see `envs.layout.Arrays`
     kind: np.ndarray
     solved: np.ndarray
     next_seed: np.ndarray  # reset seeds of the next episodes

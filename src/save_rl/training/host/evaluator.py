@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent
+from save_rl.envs.layout import Arrays, Layout
 from save_rl.envs.pool import Pool
-from save_rl.envs.worker import Arrays, Layout
 from save_rl.learning.host_replay import unpack
 from save_rl.networks import cut, trim
 from save_rl.search.rules import TIE_TOLERANCE

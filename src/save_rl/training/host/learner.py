@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from save_rl.agents import get_agent, target_width
-from save_rl.envs.worker import Layout
+from save_rl.envs.layout import Layout
 from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.replay import Transition

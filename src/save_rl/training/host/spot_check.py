@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from save_rl.envs.layout import Layout, named
 from save_rl.envs.watchdog import WATCHDOG
-from save_rl.envs.worker import ANY_LEVEL, Layout, named
+from save_rl.envs.worker import ANY_LEVEL
 from save_rl.types import Simulator
 
 _LONGEST = 200  # steps to replay

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent, get_agent
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Source
-from save_rl.envs.worker import ANY_LEVEL, Layout
+from save_rl.envs.worker import ANY_LEVEL
 from save_rl.learning.curriculum import Bins, linear_level, no_bins, record
 from save_rl.learning.host_replay import HostReplay
 from save_rl.learning.reward_scale import next_sums
@@ -56,7 +57,7 @@ class TrainState(NamedTuple):
     """Everything that all seeds carry from lock-step to lock-step."""
 
     episode_seed: np.ndarray  # [seeds, lanes] reset seed of the current episode
-    episode_wanted: np.ndarray  # [seeds, lanes] requested level, see `envs.worker.Arrays`
+    episode_wanted: np.ndarray  # [seeds, lanes] requested level, see `envs.layout.Arrays`
     episode_step: np.ndarray  # [seeds, lanes]
     episode_return: np.ndarray  # [seeds, lanes]
     history: np.ndarray  # actions of the current episodes, one after the other; in checkpoints

@@ -6,7 +6,7 @@ import numpy as np
 
 from save_rl.agents import Agent, get_agent
 from save_rl.envs.atari_protocol import SIZE, STACK
-from save_rl.envs.worker import Layout
+from save_rl.envs.layout import Layout
 from save_rl.learning.sequences import Shapes
 from save_rl.rescaling import unscale
 from save_rl.search.rules import Space

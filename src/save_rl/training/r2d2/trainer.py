@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Source
-from save_rl.envs.worker import Layout
 from save_rl.errors import require
 from save_rl.learning.exploration import epsilon_ladder
 from save_rl.players import Move, Player, RootValues, make_move

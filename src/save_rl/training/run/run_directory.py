@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from save_rl.agents import get_agent
 from save_rl.errors import InputError, RunError
 from save_rl.files import FAILURE, append, is_empty, write_atomically
+from save_rl.training.options import kind_problem, named_options
 from save_rl.training.run.lock import lock_folder
 from save_rl.training.run.metrics_file import METRICS as METRICS
 from save_rl.training.run.metrics_file import MetricsFile
 from save_rl.training.run.progress import warn as print_warning
-from save_rl.training.settings import TrainSettings, kind_problem, named_options
+from save_rl.training.settings import TrainSettings
 
 BEST = "best"
 """Folder of the best parameters, for an adaptive curriculum."""

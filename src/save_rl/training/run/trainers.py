@@ -5,20 +5,21 @@ from typing import Any
 
 from save_rl.agents import AGENTS, Agent, get_agent
 from save_rl.envs import make_all, runs_on_host
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Source
 from save_rl.envs.watchdog import WATCHDOG
-from save_rl.envs.worker import Layout
 from save_rl.errors import InputError, require
 from save_rl.processes import usable_cores
 from save_rl.search.rules import PAPER_RULES
 from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import compiler_options
 from save_rl.training.host.trainer import HostTrainer
+from save_rl.training.memory import require_memory
 from save_rl.training.networks import require_network_memory
 from save_rl.training.r2d2.setup import shows_frames
 from save_rl.training.r2d2.trainer import R2D2Trainer
 from save_rl.training.run.progress import warn
-from save_rl.training.settings import TrainSettings, require_memory
+from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import Trainer
 from save_rl.types import Simulator
 
