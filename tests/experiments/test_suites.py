@@ -1,5 +1,6 @@
 """`reproduce minatar` and `jax-suite`: their runs, rows, scores, claims and pictures."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from PIL import Image
 
 from save_rl.envs import make
+from save_rl.envs.check.look import Look
 from save_rl.errors import InputError
 from save_rl.experiments import suites
 from save_rl.experiments.experiment import reproduce as reproduce_experiment
@@ -45,6 +47,17 @@ def test_puzzles_end_before_jumanji_s_own_limits():
     env: Any = make(name, **chosen.all_env_options)
     assert env.time_limit == env._env.generator.num_random_moves == 200
     assert suites.settings(suites.SuiteAxes(ENVS, 1), ENVS[0], "save").env_options == {}
+
+
+def test_settings_are_fitted_to_rewards_that_differ_between_environments():
+    """The scale is a power of 2 next to returns of random play; other settings are the axes'."""
+    axes, env = suites.JAX_SUITE.scales["paper"], ENVS[0]
+    seen = Look(num_actions=3, features=50, vector=False, length=9.0, ended=1.0, returns=900.0)
+    fitted = [suites.settings(axes, env, agent, seen) for agent in axes.agents]
+    assert {(s.reward_scale, s.discount, s.n_step) for s in fitted} == {(1024.0, 0.963, None)}
+    plain = suites.settings(axes, env, "save")
+    assert (plain.reward_scale, plain.discount) == (1.0, 0.99)
+    assert replace(fitted[0], reward_scale=1.0, discount=0.99) == plain
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ Not in the paper: the same comparison on problems that many people know, at equa
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from save_rl.experiments.runs import (
 from save_rl.experiments.suite_claims import SAVE, normalised, suite_claims
 from save_rl.report.results import Row
 
+if TYPE_CHECKING:
+    from save_rl.envs.check.look import Look
+
 MINATAR = tuple(
     f"gymnax/{game}-MinAtar"
     for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
@@ -42,6 +45,7 @@ ENV_OPTIONS = {
     "jumanji/SlidingTilePuzzle-v0": {"time_limit": 200},  # a start is 200 moves from the solution
     "jumanji/Snake-v1": {"time_limit": 1000},  # a snake that runs in circles never ends
 }
+FITTED = ("discount", "reward_scale", "n_step")
 ANY_NUMBER = 2**31 - 1  # episodes: no limit, the number of steps ends a run
 RANDOM_EPISODES = 100
 
@@ -50,7 +54,9 @@ RANDOM_EPISODES = 100
 class SuiteAxes:
     """Every agent on every environment, over seeds `0 … seeds-1`; a run holds all seeds.
 
-    epsilon_steps: real steps over which ε falls. replay, batch, lanes: see `TrainSettings`.
+    epsilon_steps: real steps over which ε falls. replay, batch, lanes: see `TrainSettings`. fitted:
+    discount, reward scale and n-step are chosen for each environment, as in `save-rl train`, the
+    same for all agents; else they are the paper's, for rewards of 1.
     """
 
     envs: tuple[str, ...]
@@ -65,6 +71,7 @@ class SuiteAxes:
     replay: int = 100_000
     learning_rate: float = 3e-4
     epsilon_steps: int = 100_000
+    fitted: bool = False
 
     def check(self) -> None:
         check_agents(self.agents)
@@ -77,23 +84,38 @@ class SuiteAxes:
             settings(self, env, agent).check()
 
 
-def settings(axes: SuiteAxes, env: str, agent: str) -> Any:
-    """Return the training settings of one run."""
-    return run_settings(
+def settings(axes: SuiteAxes, env: str, agent: str, seen: "Look | None" = None) -> Any:
+    """Return the training settings of one run; seen: of random play, to fit them to."""
+    from save_rl.training.automatic import choose
+
+    made = run_settings(
         axes, env, agent, env_options=ENV_OPTIONS.get(env, {}), episodes=ANY_NUMBER,
         steps=axes.steps, batch=axes.batch, replay=axes.replay,
         min_replay=min(axes.replay, max(1000, axes.batch)), learning_rate=axes.learning_rate,
         epsilon_steps=axes.epsilon_steps,
     )  # fmt: skip
+    if seen is None:
+        return made
+    given = {one.name for one in fields(made)} - {*FITTED, "epsilon_episodes"}
+    return choose(made, given, seen)
 
 
 def make_cells(axes: SuiteAxes, out: Path) -> list[Cell]:
     """Return all runs and their tests."""
+    from save_rl.envs.check.look import look
+
     table = Table("evaluation.csv", axes.budgets, axes.test_episodes)
+    seen = {
+        env: look(env, ENV_OPTIONS.get(env, {}), check=False) if axes.fitted else None
+        for env in axes.envs
+    }
     return [
-        Cell(f"{env}, {agent}", run_folder(out, env, agent), settings(axes, env, agent), (table,))
+        Cell(
+            f"{env}, {agent}", run_folder(out, env, agent), settings(axes, env, agent, seen[env]),
+            (table,),
+        )
         for env, agent in product(axes.envs, axes.agents)
-    ]
+    ]  # fmt: skip
 
 
 def run_folder(out: Path, env: str, agent: str) -> Path:
@@ -215,9 +237,11 @@ JAX_SUITE = _experiment(
     "jax-suite",
     "The agents of minatar on twelve other JAX environments",
     {
-        "smoke": SuiteAxes(("gymnax/Catch-bsuite",), agents=(SAVE, "q-learning"), **_TINY),
-        "small": SuiteAxes(OTHERS, steps=100_000, epsilon_steps=20_000, replay=20_000),
-        "paper": SuiteAxes(OTHERS, steps=500_000, epsilon_steps=50_000),
+        "smoke": SuiteAxes(
+            ("gymnax/Catch-bsuite",), agents=(SAVE, "q-learning"), fitted=True, **_TINY
+        ),
+        "small": SuiteAxes(OTHERS, steps=100_000, epsilon_steps=20_000, replay=20_000, fitted=True),
+        "paper": SuiteAxes(OTHERS, steps=500_000, epsilon_steps=50_000, fitted=True),
     },
     "smoke (two minutes), small (1e5 steps), paper (5 seeds, 5e5 steps).",
 )
