@@ -30,7 +30,8 @@ def _command_line() -> str:
 def experiment_command(name: str) -> Any:
     """Return the command of an experiment: a dataclass with a field per option.
 
-    An option that overrides an axis has the type of that axis, and None as default; a flag is off.
+    An option that overrides an axis has the type of that axis, and None as default; a flag has the
+    value that all scales share.
     """
     from save_rl.experiments.experiment import find_experiment, reproduce
 
@@ -42,8 +43,10 @@ def experiment_command(name: str) -> Any:
         if named in SHARED:
             kind, default = SHARED[named]
         else:
-            flag = types[named] is bool
-            kind, default = (bool, False) if flag else (types[named] | None, None)
+            kind, default = types[named] | None, None
+            if types[named] is bool:
+                (default,) = {getattr(axes, named) for axes in experiment.scales.values()}
+                kind = bool
         default = Path("runs") / name if named == "out" else default
         return named, Annotated[kind, tyro.conf.arg(help=text)], default
 

@@ -212,6 +212,7 @@ def _experiment(name: str, title: str, scales: dict[str, SuiteAxes], help: str) 
             "replay": "Transitions kept.",
             "learning_rate": "Adam's learning rate.",
             "epsilon_steps": "Real steps over which ε falls.",
+            "fitted": "Fit γ, scale of rewards and n-step to each environment, as save-rl train.",
         },
         work=work_of(name),
         claims=lambda rows, axes: suite_claims(rows, axes.envs, axes.agents, axes.steps),
