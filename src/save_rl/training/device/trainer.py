@@ -97,7 +97,9 @@ class DeviceTrainer:
             lambda state: state._replace(stats=jax.vmap(lambda _: no_stats(jnp))(state.steps)),
             donate_argnums=0,
         )
-        self._tests = jax.jit(self._play, static_argnames=("episodes", "budget"))
+        self._tests = jax.jit(
+            self._play, static_argnames=("episodes", "budget"), compiler_options=options
+        )
         self._shared_budget = max((k for k in budgets if k <= _LARGEST_SHARED), default=0)
 
     def env(self, arrays: Any) -> Simulator:
