@@ -138,7 +138,7 @@ class GymSimulator:
             for key in part.path:
                 value = value[key]
             if part.hot is not None:
-                flat[part.hot + np.ravel(value)] = 1
+                flat[part.hot + value if type(value) is int else part.hot + np.ravel(value)] = 1
             else:
                 flat[part.place] = np.ravel(value)
                 if part.scale != 1:
