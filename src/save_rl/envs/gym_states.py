@@ -17,8 +17,8 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import EzPickle
 from gymnasium.wrappers import PassiveEnvChecker
-from numpy.random.bit_generator import ISeedSequence
 
+from save_rl.envs.gym_generators import copied, seeded
 from save_rl.envs.gym_spaces import NESTED, NUMBERS, ONE_HOT, spaces_inside
 from save_rl.errors import InputError
 
@@ -80,7 +80,7 @@ class SharedEnv:
     def step(self, core: Any, action: int, seed: int | None) -> tuple[Any, Any]:
         self._restore(core)
         if seed is not None:
-            self._set_random(np.random.PCG64(seed).state)
+            self._set_random(seeded(seed).state)
         result = self._env.step(action)
         return self._save(), result
 
@@ -182,9 +182,10 @@ class CopiedEnv:
                 memo[id(space)] = space
         old = getattr(env.unwrapped, "_np_random", None)
         if seed is None:
-            new = _copy_generator(old, self._spawns)
+            new = copied(old, self._spawns)
         else:
-            new = np.random.Generator(np.random.PCG64(seed))
+            bits = np.random.PCG64(seed) if self._spawns else seeded(seed)
+            new = np.random.Generator(bits)
         if isinstance(old, np.random.Generator):
             memo[id(old)] = new  # for every reference to it
         try:
@@ -254,34 +255,6 @@ def _copy_value(value: Any, memo: dict[int, Any]) -> Any:
         copy = memo[id(value)] = value.copy(order="K")
         return copy
     return deepcopy(value, memo)
-
-
-class _NoSeed(ISeedSequence):
-    """Seeds a bit generator whose state is about to be set: hashing a seed takes far longer."""
-
-    _WORDS = np.zeros(4, np.uint64)
-
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
-        return self._WORDS
-
-
-_NO_SEED = _NoSeed()
-
-
-def _copy_generator(generator: Any, spawns: bool) -> Any:
-    """Return a deep copy, in a fifth of the time for Gymnasium's own generators.
-
-    spawns: false if nobody makes generators from this one; copies then don't know how it was
-    seeded.
-    """
-    if type(generator) is np.random.Generator:
-        old = generator.bit_generator
-        seeded: Any = old.seed_seq
-        if type(old) is np.random.PCG64 and (not spawns or type(seeded) is np.random.SeedSequence):
-            new = np.random.PCG64(np.random.SeedSequence(**seeded.state) if spawns else _NO_SEED)
-            new.state = old.state
-            return np.random.Generator(new)
-    return deepcopy(generator)
 
 
 def first_line(error: Exception) -> str:
