@@ -3,7 +3,7 @@
 Both versions train at the same time, in processes of their own, but only one of them is under way
 at any moment: each gets a few seconds, then the other. The ratio is the median over the turns.
 
-    python benchmarks/in_turns.py OLD/src NEW/src gym/Taxi-v4 gym/CartPole-v1 --agents save q-learning
+    python benchmarks/in_turns.py OLD/src NEW/src gym/Taxi-v4 --agents save q-learning
 
 It prints a line of JSON per environment and agent: env steps per second.
 """

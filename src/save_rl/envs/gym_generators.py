@@ -5,7 +5,7 @@ seed sequence, which for most environments nobody looks at again.
 """
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
@@ -67,7 +67,8 @@ def seeded(seed: int) -> np.random.PCG64:
         return np.random.PCG64(seed)
     words = np.empty(4, np.uint64)
     _fill(np.uint64(seed), words)
-    return np.random.PCG64(_Words(words))
+    sequence: Any = _Words(words)  # NumPy's types know only its own
+    return np.random.PCG64(sequence)
 
 
 def copied(generator: Any, spawns: bool) -> Any:
@@ -77,9 +78,15 @@ def copied(generator: Any, spawns: bool) -> Any:
     """
     if type(generator) is np.random.Generator:
         old = generator.bit_generator
-        seeded: Any = old.seed_seq
-        if type(old) is np.random.PCG64 and (not spawns or type(seeded) is np.random.SeedSequence):
-            new = np.random.PCG64(np.random.SeedSequence(**seeded.state) if spawns else _NO_SEED)
-            new.state = old.state
-            return np.random.Generator(new)
+        sequence: Any = old.seed_seq
+        if type(old) is np.random.PCG64 and not spawns:
+            return _like(old, _NO_SEED)
+        if type(old) is np.random.PCG64 and type(sequence) is np.random.SeedSequence:
+            return _like(old, np.random.SeedSequence(**cast(dict[str, Any], sequence.state)))
     return deepcopy(generator)
+
+
+def _like(bits: np.random.PCG64, sequence: Any) -> np.random.Generator:
+    new = np.random.PCG64(sequence)
+    new.state = bits.state
+    return np.random.Generator(new)
