@@ -1,11 +1,13 @@
 """Training speed of two versions of save_rl in turns, for machines that do other things as well.
 
 Both versions train at the same time, in processes of their own, but only one of them is under way
-at any moment: each gets a few seconds, then the other. The ratio is the median over the turns.
+at any moment: each gets a few seconds, then the other. The ratio is the median over the turns. CPU
+time of a step, of all processes of a version, hardly depends on what else the machine does.
 
     python benchmarks/in_turns.py OLD/src NEW/src gym/Taxi-v4 --agents save q-learning
 
-It prints a line of JSON per environment and agent: env steps per second.
+It prints a line of JSON per environment and agent: env steps per second, and the CPU time of one in
+microseconds, before and now.
 """
 
 import argparse
@@ -53,13 +55,15 @@ def compare(given: argparse.Namespace, env: str, agent: str) -> dict[str, object
             trainer.stdin.close()
         for trainer in trainers:
             trainer.wait()
-    before, now = np.array(rates).T
+    before, now = np.moveaxis(rates, -1, 0)[0].T
+    cpu = np.median(rates, 0)[:, 1]
     return {
         **settings,
         "before": round(float(np.median(before)), 1),
         "now": round(float(np.median(now)), 1),
         "ratio": round(float(np.median(now / before)), 3),
         "ratios": np.round(now / before, 2).tolist(),
+        "cpu_microseconds": np.round(cpu * 1e6, 1).tolist(),
         "load": round(float(np.mean(load)), 1),
     }
 
@@ -72,18 +76,19 @@ def _start(source: str, settings: dict[str, object]) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
-def _turn(trainer: "subprocess.Popen[str]", seconds: float) -> float:
+def _turn(trainer: "subprocess.Popen[str]", seconds: float) -> list[float]:
     assert trainer.stdin is not None
     assert trainer.stdout is not None
     trainer.stdin.write(f"{seconds}\n")
     trainer.stdin.flush()
-    return float(trainer.stdout.readline())
+    return json.loads(trainer.stdout.readline())
 
 
 def train(env: str, agent: str, lanes: int, seeds: int, workers: int) -> None:
-    """Train for as many seconds as each line of the input says, and answer with the speed."""
+    """Train for as many seconds as each line of the input says; answer with env steps per second
+    and the CPU seconds of one."""
     import jax
-    from engines import _running, _trainer
+    from engines import _running, _trainer, _worker_seconds
 
     from save_rl.training.devices import select_device
     from save_rl.training.settings import TrainSettings
@@ -103,12 +108,13 @@ def train(env: str, agent: str, lanes: int, seeds: int, workers: int) -> None:
         print("warm", flush=True)
         for line in sys.stdin:
             before = np.sum(trainer.counters(state).env_steps)
-            began = time.perf_counter()
+            began, used = time.perf_counter(), time.process_time() + _worker_seconds(trainer)
             while time.perf_counter() < began + float(line):
                 state, step = trainer.advance(state, step, *running), step + 1
             jax.block_until_ready(jax.tree.leaves(trainer.params(state)))
-            made = np.sum(trainer.counters(state).env_steps) - before
-            print(float(made) / (time.perf_counter() - began), flush=True)
+            made = float(np.sum(trainer.counters(state).env_steps) - before)
+            used = time.process_time() + _worker_seconds(trainer) - used
+            print([made / (time.perf_counter() - began), used / made], flush=True)
 
 
 if __name__ == "__main__":
