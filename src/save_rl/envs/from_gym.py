@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from save_rl.envs.gym_generators import seeded
 from save_rl.envs.gym_spaces import observation_parts
 from save_rl.envs.gym_states import CopiedEnv, SharedEnv, first_line, own_pair
 from save_rl.errors import InputError
@@ -65,6 +66,11 @@ class GymSimulator:
         if env.render_mode == "rgb_array":
             self.render = self._render
         self.stochastic = self._is_stochastic() if stochastic is None else stochastic
+
+    def compile_ahead(self) -> None:
+        """Compile, or load, what steps with a seed need."""
+        if self.stochastic:
+            seeded(0)
 
     def reset(self, seed: int) -> GymState:
         core, observation = self._keeper.reset(int(seed))
@@ -138,7 +144,7 @@ class GymSimulator:
             for key in part.path:
                 value = value[key]
             if part.hot is not None:
-                flat[part.hot + np.ravel(value)] = 1
+                flat[part.hot + value if type(value) is int else part.hot + np.ravel(value)] = 1
             else:
                 flat[part.place] = np.ravel(value)
                 if part.scale != 1:

@@ -201,7 +201,8 @@ class NetworkEvaluator:
 
     def __init__(self, network: Network, leaves: list[Any], beside: Updates | None):
         self._network, self._beside = network, beside
-        self._leaves = [jnp.asarray(x) for x in leaves]
+        # Asking JAX for an array that it has already takes a while.
+        self._leaves = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in leaves]
         self._seeds = len(self._leaves[0])
         self.scale = network.scale(self._leaves)
         self._rows: dict[int, Any] = {}
