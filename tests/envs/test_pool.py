@@ -607,6 +607,18 @@ def test_groups_are_received_in_any_order(pair):
     assert len(said) == 1
 
 
+def test_one_call_waits_for_the_answers_of_all_workers(pair):
+    pool, _ = pair
+    for group in (0, 1):
+        pool.step(group, np.zeros(4, int), np.array([GO] * 4), 1)
+    assert pool.answered([1], wait=600.0) == 1
+    assert pool.answered([0]) == 0  # workers answer in order
+    for group in (1, 0):
+        pool.receive(group)
+    for lane in range(8):
+        assert_lane(pool, lane, lane, 2)
+
+
 def test_a_worker_that_died_need_not_be_waited_for(pair, diary):
     pool, said = pair
     before = pids(pool)
@@ -615,7 +627,8 @@ def test_a_worker_that_died_need_not_be_waited_for(pair, diary):
     wait_until(lambda: diary.exists() and diary.read_text().endswith(f"{before[1]} sleep\n"))
     assert pool.answered([0, 1]) is None
     os.kill(before[1], signal.SIGKILL)
-    wait_until(lambda: pool.answered([1, 0]) == 1)
+    assert pool.answered([1, 0], wait=600.0) == 1
+    assert not pool._replies.read(0.0)  # a wait for others does not end for it again
     pool.receive(1)
     pool.receive(0)
     assert len(said) == 1

@@ -281,6 +281,34 @@ def test_it_does_not_matter_which_group_is_evaluated_first(pools):
             np.testing.assert_array_equal(here, there)
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_group_is_yielded_with_its_result_while_others_are_searched(pools, late):
+    """Whatever its lanes do then is of no consequence for the others."""
+
+    class Slow(ByLane):
+        def ask(self, question):
+            looks = 2**62 if question.group == late else 0
+            return Late(super().ask(question), [looks])
+
+    seeds = np.random.default_rng(3).integers(2**32, size=10, dtype=np.uint32)
+    options = {"rule": Rule.SAVE, "seeds": seeds, **CONSTANTS}
+    for pool in pools:
+        begin(pool, [0, 1])
+        searcher, evaluate = LaneSearch(pool, [0, 1], BUDGET), Slow(Rule.SAVE)
+        expected = kept(searcher.run(ByLane(Rule.SAVE), **options))
+        begin(pool, [0, 1])
+        groups = searcher.run_by_group(evaluate, **options)
+        assert next(groups) == 1 - late
+        assert {node for group, node, _ in evaluate.asked if group == late} == {0}
+        mine = slice(*pool.groups[1 - late])
+        np.testing.assert_array_equal(searcher.roots.q_values[mine], expected.q_values[mine])
+        pool.advance(1 - late, expected.q_values[mine].argmax(1))
+        assert list(groups) == [late]
+        pool.receive(1 - late)
+        np.testing.assert_array_equal(searcher.roots.q_values, expected.q_values)
+        np.testing.assert_array_equal(searcher.roots.visits, expected.visits)
+
+
 def test_random_rollouts_are_the_same_in_every_process(pools):
     seeds = np.random.default_rng(4).integers(2**32, size=10, dtype=np.uint32)
     found = []

@@ -167,7 +167,7 @@ LONG_WALKS = {
 def walk(request):
     agent, epsilon, env = (WALKS | LONG_WALKS)[request.param]
     ties, noisy, epsilons = [], [], []
-    run, mix, act = LaneSearch.run, actor.mix_noise_all, actor.act_all
+    run, mix, act = LaneSearch.run_by_group, actor.mix_noise_all, actor.act_all
 
     def spied_run(self, *arguments, **options):
         ties.append(options["seeds"].copy())
@@ -194,7 +194,7 @@ def walk(request):
         assert simulator.mdp.mask.sum(1).max() < slots
     simulator.calls.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LaneSearch, "run", spied_run)
+        patch.setattr(LaneSearch, "run_by_group", spied_run)
         patch.setattr(actor, "mix_noise_all", spied_mix)
         patch.setattr(actor, "act_all", spied_act)
         states, _ = history(program, STEPS)

@@ -3,13 +3,16 @@
 import os
 import signal
 from contextlib import ExitStack, closing
+from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pytest
 
-from save_rl.envs.pool import Source
+from save_rl.envs.pool import Pool, Source
+from save_rl.envs.worker import ADVANCE
 from save_rl.training.devices import compiler_options
 from save_rl.training.host import trainer
 from save_rl.training.host.collector import Collector
@@ -208,10 +211,76 @@ def test_simulators_that_fail_in_searches_cost_nothing_of_other_seeds(undisturbe
         assert not np.any((at == action) & (seen == failing[0].features[state]).all(-1))
 
 
-@pytest.mark.slow  # tests of search and of faults state it, too
-def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undisturbed):
-    """The middle one of three; it has lanes of two seeds, in both groups."""
-    steps, spied, asked = [], Collector.step, NetworkEvaluator.ask
+class Held(NamedTuple):
+    """The evaluation of a group that is not ready before the other one has begun its real step."""
+
+    answer: Any
+    events: list[tuple[Any, int]]
+
+    def ready(self):
+        return self.events.count((ADVANCE, 0)) > self.events.count((ADVANCE, 1))
+
+    def write(self, arrays):
+        self.events.append(("evaluated", 1))
+        self.answer.write(arrays)
+
+
+@pytest.fixture
+def events(monkeypatch):
+    """What is sent for which group, where the second group's evaluations take long."""
+    found, send, ask = [], Pool.send, NetworkEvaluator.ask
+
+    def sent(self, request):
+        found.append((request.command, request.group))
+        send(self, request)
+
+    def asked(self, question):
+        answer = ask(self, question)
+        return Held(answer, found) if question.group == 1 else answer
+
+    monkeypatch.setattr(Pool, "send", sent)
+    monkeypatch.setattr(NetworkEvaluator, "ask", asked)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("agent", "workers"),
+    [
+        ("save", 0),
+        ("save", 2),
+        *(pytest.param(x, 0, marks=pytest.mark.slow) for x in ("q-learning", "puct", "save-puct")),
+    ],
+)
+def test_a_group_takes_its_real_step_while_others_are_searched(
+    undisturbed, monkeypatch, events, agent, workers
+):
+    """The run is the same: each lane has its own random numbers, and keeps what it was shown."""
+    expected, began, step = undisturbed[agent], [], Collector.step
+    events.clear()
+
+    def spied(self, *given):
+        began.append(len(events))
+        return step(self, *given)
+
+    monkeypatch.setattr(Collector, "step", spied)
+    with closing(make(agent, workers=workers, how={"groups": 2})) as made:
+        states, _ = history(made, 8)
+    assert_identical(states, expected)
+    for first, end in pairwise([*began, len(events)]):
+        before_it = events[first : events.index((ADVANCE, 0), first, end)]
+        assert {group for _, group in before_it} <= {0}
+        assert ("evaluated", 1) in events[first:end]
+        assert (ADVANCE, 1) in events[first:end]
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["before its step", *(pytest.param(x, marks=pytest.mark.slow) for x in ("search", "its step"))],
+)
+def test_a_worker_that_ends_costs_its_lanes_alone(monkeypatch, events, moment):
+    """The middle one of three; it has lanes of two seeds, in both groups, and ends when the second
+    is searched: in the search of the first, before its real step, or in it."""
+    steps, spied, asked, advance = [], Collector.step, NetworkEvaluator.ask, Pool.advance
 
     def step(self, *given):
         steps.append(spied(self, *given))
@@ -231,15 +300,26 @@ def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(monkeypatch, undis
         assert mine.any(1).all()
         assert not mine.all(1).any()
 
+        def end_worker():
+            worker = made.pool._workers[1].process.pid
+            os.kill(worker, signal.SIGKILL)
+            assert have_ended([worker])
+
         def ask(self, question):
-            if (question.group, question.node) == (1, 2):
-                worker = made.pool._workers[1].process.pid
-                os.kill(worker, signal.SIGKILL)
-                assert have_ended([worker])
+            if (question.group, question.node) == (0, 2) and moment == "search":
+                end_worker()
             return asked(self, question)
+
+        def begin_step(self, group, *given):
+            if group == 0 and moment == "before its step":
+                end_worker()
+            advance(self, group, *given)
+            if group == 0 and moment == "its step":
+                end_worker()
 
         with monkeypatch.context() as patch:
             patch.setattr(NetworkEvaluator, "ask", ask)
+            patch.setattr(Pool, "advance", begin_step)
             (_, after), state = history(made, 1, state, 2)
         np.testing.assert_array_equal(steps[-1].moved, ~mine)
         for name in ("action", "reward", "discount", "target"):

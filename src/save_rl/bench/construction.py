@@ -20,6 +20,7 @@ from save_rl.envs.pool import Pool
 from save_rl.learning.replay import Transition
 from save_rl.networks.graph import GraphNetwork
 from save_rl.processes import usable_cores
+from save_rl.search.simulators import LaneSearch
 from save_rl.training.devices import compiler_options, host_options
 from save_rl.training.host import collector, evaluator, learner, trainer, updates
 from save_rl.training.host.actor import Actor
@@ -140,7 +141,8 @@ def _watch(clocks: Clocks) -> None:
     clocks.watch("wait for updates", updates.Updates, "finish")
     clocks.watch("sample", learner.HostLearner, "updates")
     clocks.watch("replay", learner.HostLearner, "record")
-    clocks.watch("search and act", Actor, "decide")
+    clocks.watch("wait for simulators or network", LaneSearch, "_next")
+    clocks.watch("search and act", Actor, "act")
     clocks.watch("transitions", collector.Collector, "step")
 
 

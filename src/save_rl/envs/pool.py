@@ -27,7 +27,7 @@ import numpy as np
 from save_rl.envs.layout import Arrays, Field, Layout
 from save_rl.envs.watchdog import WATCHDOG
 from save_rl.envs.worker import ADVANCE, ANY_LEVEL, LOAD, RESET, SAVE, STEP, Lanes, Request
-from save_rl.envs.worker_process import GRACE, WorkerProcess, refuse_in_a_worker
+from save_rl.envs.worker_process import GRACE, Replies, WorkerProcess, refuse_in_a_worker
 from save_rl.errors import RunError
 from save_rl.types import Simulator, State
 
@@ -93,6 +93,7 @@ class Pool:
         if sources:
             WATCHDOG.name = f"the simulator '{sources[0].env}'"
         self._workers: list[WorkerProcess] = []
+        self._replies = Replies()
         self._memory: int | None = None
         self._local: Lanes | None = None
         self._answers: list[deque[list[tuple[int, str]]]] = [deque() for _ in sizes]
@@ -144,11 +145,12 @@ class Pool:
         return WorkerProcess(self._memory, task)
 
     def _welcome(self, worker: WorkerProcess) -> None:
-        """Wait until a new worker has made its simulators."""
+        """Wait until a new worker has made its simulators, and listen to it."""
         said = worker.answer(max(self._timeout, _START_LIMIT) if self._timeout else 0.0)
         if said is None or said:
             why = worker.last_words() if said is None else said[0][1]
             raise RunError(f"ENV: a worker process could not make the simulator.\n{why}")
+        self._replies.add(worker)
 
     @property
     def workers(self) -> int:
@@ -197,17 +199,24 @@ class Pool:
             self.faults[which] += len(of_it)
             self._fault([lane for lane, _ in of_it], of_it[-1][1])
 
-    def answered(self, groups: Sequence[int]) -> int | None:
+    def answered(self, groups: Sequence[int], wait: float = 0.0) -> int | None:
         """Return the first of these groups, which have requests, that `receive` need not wait for;
-        None if there is none."""
-        return next((
-            group for group in groups if all(worker.has_answered(group) for worker in self._workers)
-        ), None)  # fmt: skip
+        None if there is none within `wait` seconds."""
+        end = time.monotonic() + wait
+        while True:
+            while self._replies.read(0.0):
+                pass
+            for group in groups:
+                if all(worker.has_answered(group) for worker in self._workers):
+                    return group
+            if not self._replies.read(end - time.monotonic()):
+                return None
 
     def _replace(self, number: int) -> None:
         """Replace a worker that died or hangs."""
         worker = self._workers[number]
         why = worker.last_words()
+        self._replies.remove(worker)
         worker.stop(0.0)
         lanes = [i for low, high in self._ranges[number] for i in range(low, high)]
         self.faults[np.unique(self._simulator_of[lanes])] += 1

@@ -38,7 +38,7 @@ class WorkerProcess:
     def __init__(self, memory: int, task: dict[str, Any]):
         self._asked: deque[int] = deque()  # groups it has not answered yet
         self._answers: dict[int, list[tuple[int, str]]] = {}  # answers that were not taken yet
-        self._gone = False
+        self.gone = False
         self._stopped = False
         self.crash = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the worker
         theirs, self._requests = os.pipe()
@@ -74,32 +74,34 @@ class WorkerProcess:
 
         Without a group, wait for the first word of a new process.
         """
-        while group not in self._answers and not self._gone:
+        while group not in self._answers and not self.gone:
             if timeout == 0:
                 WATCHDOG.waiting(self._poll.poll, self._trace)
             elif not self._poll.poll(timeout * 1000):
                 return None
-            self._read()
+            self.read()
         return self._answers.pop(group, None)
 
     def has_answered(self, group: int) -> bool:
-        """Test, without waiting, whether the request of a group is answered, or never will be."""
-        while group in self._asked and not self._gone and self._poll.poll(0):
-            self._read()
-        return self._gone or group not in self._asked
+        """Test whether the answer for a group was read, or will never come."""
+        return self.gone or group not in self._asked
 
-    def _read(self) -> None:
-        """Read an answer, unless the process died."""
+    def fileno(self) -> int:
+        """Return the descriptor that has something to read when `read` need not wait."""
+        return self._replies
+
+    def read(self) -> None:
+        """Read an answer, unless the process died: then it is `gone`."""
         data = os.read(self._replies, REPLY.size)
         if len(data) < REPLY.size:
-            self._gone = True
+            self.gone = True
             return
         group, size = REPLY.unpack(data)
         text = b""
         while len(text) < size:
             part = os.read(self._replies, size - len(text))
             if not part:
-                self._gone = True
+                self.gone = True
                 return
             text += part
         if group != _HELLO:
@@ -141,3 +143,34 @@ class WorkerProcess:
         self.dismiss()
         end_group(self.process, grace)
         self.crash.close()
+
+
+class Replies:
+    """The replies of several worker processes, which one call waits for."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._workers: dict[int, WorkerProcess] = {}
+
+    def add(self, worker: WorkerProcess) -> None:
+        """Listen to a process, too."""
+        self._workers[worker.fileno()] = worker
+        self._poll.register(worker.fileno(), select.POLLIN)
+
+    def remove(self, worker: WorkerProcess) -> None:
+        """Do not listen to a process any more."""
+        if self._workers.pop(worker.fileno(), None) is not None:
+            self._poll.unregister(worker.fileno())
+
+    def read(self, wait: float) -> bool:
+        """Read what has arrived, after at most `wait` seconds; false if that is nothing.
+
+        Of processes that died nothing arrives any more.
+        """
+        ready = self._poll.poll(max(0.0, wait) * 1000)
+        for number, _ in ready:
+            worker = self._workers[number]
+            worker.read()
+            if worker.gone:
+                self.remove(worker)
+        return bool(ready)

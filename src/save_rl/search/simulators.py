@@ -3,11 +3,12 @@
 Each simulation is one message to the processes that hold trees and states, which answer with new
 states, and one call of the network for all of these. Lanes are split into groups: while the network
 evaluates the new states of some, the processes work for others, and whichever is done first goes on
-first. The results do not depend on this overlap.
+first. A group whose search is done need not wait for the others (`LaneSearch.run_by_group`). The
+results do not depend on this overlap.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import best_actions
 from save_rl.search.tree_lanes import RESULT, SIMULATE
 
-_PAUSE = 1e-4  # least seconds between looks at what is done
+_PAUSE = 1e-4  # seconds between looks at what is done, where nothing says so
 _PATIENCE = 1.0  # seconds after which to wait for a group: the pool knows what to do if one hangs
 # Maps observations `[n, ...]` and masks `[n, A]` (`[n, 0]` without action masks) to
 # `(prior, value)` with at least n rows; masked actions are -inf. JAX arrays may still be under
@@ -90,7 +91,7 @@ def is_computed(x: Any) -> bool:
     under computation. On a CPU the computation needs the cores, so looking again is no help."""
     if not hasattr(x, "is_ready"):
         return True
-    return all(device.platform == "cpu" for device in x.devices()) or x.is_ready()
+    return x.is_ready() or all(device.platform == "cpu" for device in x.devices())
 
 
 class Plain(NamedTuple):
@@ -173,7 +174,33 @@ class LaneSearch:
         `[lanes]` uint32. lanes: `[lanes]` bool, the lanes to search; lost lanes never are. space:
         the units of priors and results, see `host.Search.begin`. start: see `slots.best_actions`.
         scale: divides the simulators' rewards, one number or `[lanes]`; the evaluation and the
-        result are in these units.
+        result are in these units. return_tree: needs `workers=0`.
+        """
+        for _ in self.run_by_group(
+            evaluate, rule=rule, c=c, discount=discount, seeds=seeds, lanes=lanes, noise=noise,
+            space=space, start=start, scale=scale,
+        ):  # fmt: skip
+            pass
+        trees = [self.pool.local.trees(group) for group in self.groups] if return_tree else None
+        return self.roots._replace(tree=trees[0] if trees and len(trees) == 1 else trees)
+
+    def run_by_group(
+        self,
+        evaluate: Evaluate | Evaluator | None,
+        *,
+        rule: Rule,
+        c: float,
+        discount: float,
+        seeds: np.ndarray,
+        lanes: np.ndarray | None = None,
+        noise: Noise | None = None,
+        space: Space = Space.PLAIN,
+        start: int = 0,
+        scale: Any = 1.0,
+    ) -> Iterator[int]:
+        """`run`, and yield each group as soon as `roots` has its result, while others are searched.
+
+        The group's lanes may then be moved on; the search has nothing more to do with them.
         """
         arrays, mine = self.pool.arrays, slice(self.low, self.high)
         self._start_at, self._rollout = start, evaluate is None
@@ -200,29 +227,39 @@ class LaneSearch:
             simulation = simulated.pop(group)
             if simulation > self.budget:
                 self.pool.receive(group)
+                self._leave_out_lost(group)
+                yield group
                 continue
             self._receive(group)
             self._look(group, simulation)
             evaluated[group] = simulation
-        self._leave_out(self.pool.lost[mine])
-        trees = [self.pool.local.trees(group) for group in self.groups] if return_tree else None
-        return self._roots(trees[0] if trees and len(trees) == 1 else trees)
+        for group in self.groups:  # workers may have been replaced since
+            self._leave_out_lost(group)
 
     def priors(
         self, evaluate: Evaluate | Evaluator, lanes: np.ndarray | None = None, start: int = 0
     ) -> Roots:
         """Return the priors of the lanes' current states as their values, without searching."""
-        arrays, mine = self.pool.arrays, slice(self.low, self.high)
+        for _ in self.priors_by_group(evaluate, lanes, start):
+            pass
+        return self.roots
+
+    def priors_by_group(
+        self, evaluate: Evaluate | Evaluator, lanes: np.ndarray | None = None, start: int = 0
+    ) -> Iterator[int]:
+        """`priors`, and yield each group as soon as `roots` has its own."""
+        arrays = self.pool.arrays
         self._start_at, self._rollout, self._evaluator = start, False, _evaluator(evaluate)
         self._choose_lanes(lanes)
         for group in self.groups:
             self._look(group, 0)
         for group in self.groups:
             self._write(group)
-        arrays["q_values"][mine], arrays["visits"][mine] = arrays["prior"][mine], 0
-        arrays["root"][mine] = arrays["choice"][mine]
-        self._leave_out(~arrays["searched"][mine])
-        return self._roots()
+            mine = slice(*self.pool.groups[group])
+            arrays["q_values"][mine], arrays["visits"][mine] = arrays["prior"][mine], 0
+            arrays["root"][mine] = arrays["choice"][mine]
+            self._leave_out(mine.start + np.flatnonzero(~arrays["searched"][mine]))
+            yield group
 
     def _next(self, evaluated: dict[int, int], simulated: dict[int, int]) -> int:
         """Return a group that can go on, of those that are evaluated and those that simulate."""
@@ -231,30 +268,38 @@ class LaneSearch:
             for group in evaluated:
                 if group not in self._answers or self._answers[group].ready():
                     return group
-            found = self.pool.answered(list(simulated))
+            patience = began + _PATIENCE - time.monotonic()
+            if not simulated:  # evaluations end in the order in which they were asked for
+                return next(iter(evaluated))
+            if len(evaluated) + len(simulated) == 1 or patience < 0:
+                return next(iter(simulated))
+            found = self.pool.answered(list(simulated), wait=0.0 if evaluated else patience)
             if found is not None:
                 return found
-            waited = time.monotonic() - began
-            if len(evaluated) + len(simulated) == 1 or waited > _PATIENCE:  # wait for the oldest
-                return next(iter(simulated or evaluated))
-            time.sleep(max(_PAUSE, waited / 8))
+            if evaluated:
+                time.sleep(_PAUSE)
 
     def _choose_lanes(self, lanes: np.ndarray | None) -> None:
         takes_part = ~self.pool.lost[self.low : self.high]
         if lanes is not None:
             takes_part &= lanes
         self.pool.arrays["searched"][self.low : self.high] = takes_part
-        self._leave_out(~takes_part)
+        self._leave_out(self.low + np.flatnonzero(~takes_part))
         self.simulations[:] = 0
 
-    def _leave_out(self, lanes: np.ndarray) -> None:
-        """Blank the results of these lanes."""
-        arrays, lanes = self.pool.arrays, self.low + np.flatnonzero(lanes)
-        arrays["q_values"][lanes], arrays["visits"][lanes] = -np.inf, 0
+    def _leave_out_lost(self, group: int) -> None:
+        low, high = self.pool.groups[group]
+        self._leave_out(low + np.flatnonzero(self.pool.lost[low:high]))
 
-    def _roots(self, tree: Any = None) -> Roots:
+    def _leave_out(self, lanes: np.ndarray) -> None:
+        """Blank the results of these lanes, numbered as in the pool."""
+        self.pool.arrays["q_values"][lanes], self.pool.arrays["visits"][lanes] = -np.inf, 0
+
+    @property
+    def roots(self) -> Roots:
+        """The result of the last search."""
         arrays, mine = self.pool.arrays, slice(self.low, self.high)
-        return Roots(arrays["q_values"][mine], arrays["visits"][mine], arrays["root"][mine], tree)
+        return Roots(arrays["q_values"][mine], arrays["visits"][mine], arrays["root"][mine])
 
     def _look(self, group: int, node: int) -> None:
         """Start evaluating the states that a group shows as node `node`."""

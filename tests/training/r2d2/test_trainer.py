@@ -263,10 +263,10 @@ def test_what_a_search_found_is_replayed_in_the_units_of_the_network(space, simu
     made = R2D2Trainer(settings(network=network, replay=UNLEARNED), [simulator()])
     assert made.pool.arrays["prior"].shape[1] < 20
     state = made.begin()
-    decide, add, tried, steps = made.actor.decide, made.collector.writer.add, [], []
+    act, add, tried, steps = made.actor.act, made.collector.writer.add, [], []
 
-    def decided(*arguments, **options):
-        found = decide(*arguments, **options)
+    def acted(*arguments, **options):
+        found = act(*arguments, **options)
         tried.append(found.roots.of_all_actions(made.collector.evaluator.root_q)[1])
         return found
 
@@ -274,7 +274,7 @@ def test_what_a_search_found_is_replayed_in_the_units_of_the_network(space, simu
         steps.append((step.q_mcts.copy(), step.q_theta.copy()))
         return add(step, *arguments)
 
-    monkeypatch.setattr(made.actor, "decide", decided)
+    monkeypatch.setattr(made.actor, "act", acted)
     monkeypatch.setattr(made.collector.writer, "add", added)
     advance(made, state, 2)
     found, own = (np.array(values) for values in zip(*steps, strict=True))

@@ -6,7 +6,7 @@ seed and the number of the lock-step, so results do not depend on workers or gro
 lanes don't depend on those of other seeds (but for which of equal actions get slots).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from save_rl.agents import ACTS, Agent
 from save_rl.envs import ENVIRONMENTS
 from save_rl.envs.layout import Layout
-from save_rl.envs.pool import Source
+from save_rl.envs.pool import Group, Source
 from save_rl.envs.worker import ANY_LEVEL, exactly
 from save_rl.errors import require
 from save_rl.search import rules
@@ -59,6 +59,18 @@ class Places(NamedTuple):
     def by_seed(self, ordered: np.ndarray) -> np.ndarray:
         """Return values in the order of the pool as `[seeds, lanes, ...]`."""
         return ordered[self.lanes - self.low]
+
+    def part(self, group: Group) -> slice:
+        """Return where the lanes of a group are in that order."""
+        return slice(group.low - self.low, group.high - self.low)
+
+
+class Episodes(NamedTuple):
+    """The episodes of lanes `[seeds, lanes]`. With chance, the luck of a step follows from these,
+    so that an episode can be played again."""
+
+    seeds: np.ndarray  # of their resets
+    steps: np.ndarray  # that they have made
 
 
 class Decision(NamedTuple):
@@ -147,8 +159,7 @@ class Actor:
         ordered = [places.in_order(x) for x in (which, seeds, wanted)]
         asked = []
         for group in places.groups:
-            low, high = pool.groups[group]
-            mine = slice(low - places.low, high - places.low)
+            low, mine = pool.groups[group].low, places.part(pool.groups[group])
             at = np.flatnonzero(ordered[0][mine])
             if len(at):
                 pool.reset(group, low + at, ordered[1][mine][at], ordered[2][mine][at], wait=False)
@@ -156,25 +167,23 @@ class Actor:
         for group in asked:
             pool.receive(group)
 
-    def advance(
-        self, actions: np.ndarray, seeds: np.ndarray, steps: np.ndarray,
-        places: Places | None = None,
-    ) -> np.ndarray:  # fmt: skip
-        """Take a real step in lanes; -1 skips one. Return those that moved.
+    def advance(self, actions: np.ndarray, episodes: Episodes) -> np.ndarray:
+        """Take a real step in the training lanes; -1 skips one. Return those that moved.
 
-        All `[seeds, lanes]`. seeds, steps: of the episodes, their reset seeds and the steps they
-        have made. With chance, the luck of a step follows from these, so that an episode can be
-        played again.
+        actions: `[seeds, lanes]`.
         """
-        pool, places = self.pool, places or self.places
-        ordered, luck = places.in_order(actions), places.in_order(luck_of(seeds, steps))
+        places = self.places
+        ordered, luck = places.in_order(actions), places.in_order(luck_of(*episodes))
         for group in places.groups:
-            low, high = pool.groups[group]
-            mine = slice(low - places.low, high - places.low)
-            pool.advance(group, ordered[mine], luck[mine])
+            mine = places.part(self.pool.groups[group])
+            self.pool.advance(group, ordered[mine], luck[mine])
+        return self.arrive(actions, places)
+
+    def arrive(self, actions: np.ndarray, places: Places) -> np.ndarray:
+        """Wait for the real steps of all lanes; return those that moved, `[seeds, lanes]`."""
         for group in places.groups:
-            pool.receive(group)
-        return (actions >= 0) & ~pool.lost[places.lanes]
+            self.pool.receive(group)
+        return (actions >= 0) & ~self.pool.lost[places.lanes]
 
     def note(self, actions: np.ndarray, steps: np.ndarray) -> None:
         """Record the actions `[seeds, lanes]` that step number `steps` of the episodes took."""
@@ -201,7 +210,7 @@ class Actor:
         self.reset(np.ones(steps.shape, np.bool_), seeds, wanted)
         for t in range(longest):
             again = np.where(t < steps, self.history[..., t], -1)
-            self.advance(again, seeds, np.full_like(steps, t))
+            self.advance(again, Episodes(seeds, np.full_like(steps, t)))
 
     def saved(self) -> np.ndarray:
         """Return the saved states of the training lanes, `[seeds, lanes, bytes]`, with 0 bytes if
@@ -215,57 +224,78 @@ class Actor:
         """Restore the states of the training lanes that `saved` returned."""
         ordered = self.places.in_order(saved)
         for group in self.places.groups:
-            low, high = self.pool.groups[group]
-            self.pool.load(group, ordered[low - self.places.low : high - self.places.low])
+            self.pool.load(group, ordered[self.places.part(self.pool.groups[group])])
 
-    def decide(
+    def act(
         self, search: LaneSearch, evaluate: Evaluator, rule: Rule | None, places: Places,
         active: np.ndarray, epsilon: np.ndarray, random: Sequence[np.random.Generator],
-        noise: float = 0.0, instead: Callable[[], np.ndarray] | None = None,
+        episodes: Episodes | None = None, noise: float = 0.0,
+        instead: Callable[[], np.ndarray] | None = None,
     ) -> Decision:  # fmt: skip
-        """Search from the current states of the lanes, and choose actions; ε below 0 means test.
+        """Search from the current states of the lanes, choose actions, and begin the real steps.
 
-        active, epsilon: `[seeds, lanes]`. random: per seed. instead: returns values `[lanes, A]`
-        (in the order of the pool) to act on instead of the search's result.
+        A group begins its step as soon as its own search is done, while others are still searched;
+        `arrive` waits for the steps of all. Without `episodes`, no step is taken.
+
+        active, epsilon: `[seeds, lanes]`; ε below 0 means test. random: per seed. instead: returns
+        values `[lanes, A]` (in the order of the pool) to act on instead of the search's result.
         """
-        s, pool, size = self.settings, self.pool, places.lanes.shape[1]
+        pool, size = self.pool, places.lanes.shape[1]
         drawn = [rng.integers(2**32, size=(3, size), dtype=np.uint32) for rng in random]
         ties, luck, rest = (places.in_order(np.stack([d[i] for d in drawn])) for i in range(3))
+        # The real steps overwrite what the pool shows.
         allowed = pool.arrays["allowed"][search.low : search.high].copy()
-        wanted, start = places.in_order(active), int(ties[0]) % pool.layout.num_actions
-        if rule is None or search.budget == 0:
-            roots = search.priors(evaluate, wanted, start)
-        else:
-
-            def mix(priors: np.ndarray, lanes: np.ndarray) -> None:
-                mix_noise_all(rest[lanes], noise, priors)
-
-            roots = search.run(
-                evaluate,
-                rule=rule,
-                c=s.c,
-                discount=s.discount,
-                seeds=ties,
-                lanes=wanted,
-                noise=mix if noise > 0 else None,
-                space=self.space,
-                start=start,
-                scale=places.in_order(self._scale(evaluate, active)),
-            )
-        if instead is not None:
-            values = instead()
-            roots = Roots(values, np.zeros(values.shape, np.int32), roots.actions[:, :0])
-        actions = np.full(places.lanes.size, -1, np.int64)
-        act_all(
-            np.flatnonzero(wanted & ~pool.lost[search.low : search.high]), luck,
-            search.budget > 0, ACTS.index(self.plays.act), s.c, places.in_order(epsilon),
-            roots.q_values, roots.visits, roots.actions, allowed, pool.layout.num_actions, actions,
-        )  # fmt: skip
+        wanted, in_order = places.in_order(active), places.in_order(epsilon)
+        scale = places.in_order(self._scale(evaluate, active))
+        chance = places.in_order(luck_of(*episodes)) if episodes is not None else None
+        actions, roots = np.full(places.lanes.size, -1, np.int64), search.roots
+        for group in self._searched(search, evaluate, rule, wanted, ties, scale, rest, noise):
+            if instead is not None:
+                values = instead()
+                roots = Roots(values, np.zeros(values.shape, np.int32), roots.actions[:, :0])
+            low, high = pool.groups[group]
+            mine = places.part(pool.groups[group])
+            act_all(
+                mine.start + np.flatnonzero(wanted[mine] & ~pool.lost[low:high]), luck,
+                search.budget > 0, ACTS.index(self.plays.act), self.settings.c, in_order,
+                roots.q_values, roots.visits, roots.actions, allowed, pool.layout.num_actions,
+                actions,
+            )  # fmt: skip
+            if chance is not None:
+                pool.advance(group, actions[mine], chance[mine])
         return Decision(
             places.by_seed(actions),
             roots,
             places.by_seed(allowed),
             places.by_seed(search.simulations).sum(1),
+        )
+
+    def _searched(
+        self, search: LaneSearch, evaluate: Evaluator, rule: Rule | None, wanted: np.ndarray,
+        ties: np.ndarray, scale: np.ndarray, rest: np.ndarray, noise: float,
+    ) -> Iterator[int]:  # fmt: skip
+        """Search, if there is a rule and a budget; return the groups, each when it is done.
+
+        Arguments `[lanes]`, in the order of the pool; rest: seeds of the noise.
+        """
+        start = int(ties[0]) % self.pool.layout.num_actions
+        if rule is None or search.budget == 0:
+            return search.priors_by_group(evaluate, wanted, start)
+
+        def mix(priors: np.ndarray, lanes: np.ndarray) -> None:
+            mix_noise_all(rest[lanes], noise, priors)
+
+        return search.run_by_group(
+            evaluate,
+            rule=rule,
+            c=self.settings.c,
+            discount=self.settings.discount,
+            seeds=ties,
+            lanes=wanted,
+            noise=mix if noise > 0 else None,
+            space=self.space,
+            start=start,
+            scale=scale,
         )
 
     def _scale(self, evaluate: Any, lanes: np.ndarray) -> np.ndarray:
@@ -281,7 +311,7 @@ class Actor:
         Needs `workers=0`: states live in the workers.
         """
         self.pool.place(search.low, state)
-        found = self.decide(
+        found = self.act(
             search, evaluate, self.plays.test_search, self.test_places, np.ones((1, 1), np.bool_),
             np.full((1, 1), -1.0), [rng],
         )  # fmt: skip
@@ -331,10 +361,11 @@ class Actor:
             self.reset(fresh, seeds, np.full(lanes.shape, wanted), places)
             begun_with = np.where(fresh, seeds, begun_with)
             active = (episode < episodes) & ~pool.lost[lanes]
-            found = self.decide(
-                search, evaluate, self.plays.test_search, places, active, greedy, random
-            )
-            moved = self.advance(found.actions, begun_with, steps[rows, episode], places)
+            found = self.act(
+                search, evaluate, self.plays.test_search, places, active, greedy, random,
+                Episodes(begun_with, steps[rows, episode]),
+            )  # fmt: skip
+            moved = self.arrive(found.actions, places)
             returns[rows, episode] += np.where(moved, pool.arrays.reward[lanes], 0.0)
             steps[rows, episode] += moved
             over = pool.arrays.terminated[lanes] | pool.arrays.truncated[lanes]

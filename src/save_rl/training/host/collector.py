@@ -10,7 +10,7 @@ import numpy as np
 from save_rl.agents import Agent
 from save_rl.learning.replay import Transition
 from save_rl.networks.graph import sizes as graph_sizes
-from save_rl.training.host.actor import ACT, Actor, Decision
+from save_rl.training.host.actor import ACT, Actor, Decision, Episodes
 
 
 class Experience(NamedTuple):
@@ -60,12 +60,12 @@ class Collector:
             )
         ])  # fmt: skip
         active = ~pool.lost[lanes] & running[:, None]
-        found = actor.decide(
+        found = actor.act(
             self._search, evaluator, agent.search, actor.places, active, epsilon, random,
-            agent.root_noise,
+            Episodes(state.episode_seed, state.episode_step), agent.root_noise,
         )  # fmt: skip
         target = self._target(found, evaluator)
-        moved = actor.advance(found.actions, state.episode_seed, state.episode_step)
+        moved = actor.arrive(found.actions, actor.places)
         arrays, after = pool.arrays, pool.observation(lanes)
         terminated = arrays.terminated[lanes] & moved
         transitions = Transition(

@@ -11,7 +11,7 @@ from save_rl.learning.sequence_replay import Packed, pack
 from save_rl.learning.sequences import Step, Writer
 from save_rl.search.simulators import Roots
 from save_rl.training.counters import Health
-from save_rl.training.host.actor import ACT, RESET, Actor
+from save_rl.training.host.actor import ACT, RESET, Actor, Episodes
 from save_rl.training.r2d2.network import RecurrentEvaluator
 from save_rl.training.r2d2.setup import Setup
 
@@ -139,11 +139,12 @@ class SequenceCollector:
         (rng,) = random = actor.each(ACT, step)
         seen, before = pool.observation(lanes[0]), np.asarray(evaluator.before)[:-1]
         discards = self._setup.r2d2.discard_search
-        found = actor.decide(
+        found = actor.act(
             self._search, evaluator, agent.search, actor.places, ~pool.lost[lanes], self._epsilon,
-            random, instead=(lambda: evaluator.root_q) if discards else None,
+            random, Episodes(state.episode_seed, state.episode_step),
+            instead=(lambda: evaluator.root_q) if discards else None,
         )  # fmt: skip
-        moved = actor.advance(found.actions, state.episode_seed, state.episode_step)
+        moved = actor.arrive(found.actions, actor.places)
         arrays, after = pool.arrays, pool.observation(lanes[0])
         terminated = arrays.terminated[lanes] & moved
         over = terminated | (arrays.truncated[lanes] & moved)
