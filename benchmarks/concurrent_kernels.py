@@ -34,7 +34,8 @@ def updated(options: dict[str, str]) -> list[np.ndarray]:
         for seen in (data.observation, data.next_observation):
             seen["nodes"][0, :TRANSITIONS] = rng.normal(size=seen["nodes"][0, :TRANSITIONS].shape)
             seen["node_mask"][0, :TRANSITIONS, :NODES] = True
-        data.target[0, :TRANSITIONS] = rng.normal(size=data.target[0, :TRANSITIONS].shape)
+        gap = data.target.gap[0, :TRANSITIONS]
+        gap[...] = -np.abs(rng.normal(size=gap.shape))
         data.reward[0, :TRANSITIONS] = rng.normal(size=TRANSITIONS)
         data.mask[0, :TRANSITIONS] = data.next_mask[0, :TRANSITIONS] = 255
         state.replay.added[...], state.replay.size[...] = TRANSITIONS, NODES

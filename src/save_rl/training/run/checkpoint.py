@@ -31,7 +31,7 @@ from save_rl.errors import InputError
 from save_rl.files import naming
 
 KEEP = 3
-FORMAT = 5
+FORMAT = 6
 """Version of the layout; a checkpoint with another one is not used."""
 LONGEST_DEFLATED = 2**26
 """Bytes; a longer array with one axis is stored, since its reader may allow any length."""
