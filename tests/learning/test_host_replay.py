@@ -274,7 +274,7 @@ _unpack = jax.jit(host_replay.unpack_target)
 def kept(target, values, rows):
     """Targets after they were in the replay."""
     packed = _pack(np.asarray(target, np.float32), values, rows)
-    assert packed.gap.dtype == np.float16
+    assert packed.high.dtype == packed.low.dtype == np.uint8
     return np.asarray(_unpack(packed)).astype(np.float64)
 
 

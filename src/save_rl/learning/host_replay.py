@@ -19,12 +19,14 @@ from save_rl.learning.replay import Transition
 class PackedTarget(NamedTuple):
     """A target of the amortization loss in half precision, see `pack_target`.
 
-    best: float32 `[..., values]`, the highest entry of each row of Q_MCTS. gap: float16
-    `[..., rows, A]`, differences from it; then visits or probabilities, as they are.
+    best: float32 `[..., values]`, the highest entry of each row of Q_MCTS. high, low: both bytes
+    `[..., rows, A]` of float16: differences from it, then visits or probabilities as they are. In
+    separate arrays they take a fifth less of a compressed checkpoint.
     """
 
     best: Any
-    gap: Any
+    high: Any
+    low: Any
 
 
 class HostReplay(NamedTuple):
@@ -90,8 +92,8 @@ def nothing(seeds: int, capacity: int, linked: int = 0) -> Any:
 @partial(jax.jit, donate_argnums=0)
 def _write(data: Transition, transitions: Transition, slots: Any) -> Transition:
     seed = jnp.arange(len(slots))[:, None]
-    best, gap = data.target
-    packed = pack_target(transitions.target, best.shape[-1], gap.shape[-2])
+    best, high, _ = data.target
+    packed = pack_target(transitions.target, best.shape[-1], high.shape[-2])
 
     def put(ring: Any, new: Any) -> Any:
         return ring.at[seed, slots].set(new, mode="drop", unique_indices=True)
@@ -209,13 +211,16 @@ def pack_target(target: Any, values: int = 1, rows: int = 1) -> PackedTarget:
     most = float(jnp.finfo(jnp.float16).max)
     gap = jnp.clip(entries - _origin(best, rows), -most, most)
     gap = jnp.where(entries == -jnp.inf, -jnp.inf, gap)  # also where best is -inf
-    return PackedTarget(best, gap.astype(jnp.float16))
+    bits = jax.lax.bitcast_convert_type(gap.astype(jnp.float16), jnp.uint16)
+    return PackedTarget(best, (bits >> 8).astype(jnp.uint8), bits.astype(jnp.uint8))
 
 
 def unpack_target(packed: PackedTarget) -> Any:
     """Return a target `[..., rows * A]` in float32."""
-    *shape, rows, actions = packed.gap.shape
-    entries = _origin(packed.best, rows) + packed.gap.astype(jnp.float32)
+    *shape, rows, actions = packed.high.shape
+    bits = (packed.high.astype(jnp.uint16) << 8) | packed.low
+    gap = jax.lax.bitcast_convert_type(bits, jnp.float16).astype(jnp.float32)
+    entries = _origin(packed.best, rows) + gap
     return entries.reshape(*shape, rows * actions)
 
 
