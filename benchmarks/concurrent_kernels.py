@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from save_rl.learning.host_replay import pack_target
 from save_rl.training.devices import compiler_options, host_options, select_device
 from save_rl.training.host.actor import LEARN
 from save_rl.training.host.trainer import HostTrainer
@@ -34,7 +35,10 @@ def updated(options: dict[str, str]) -> list[np.ndarray]:
         for seen in (data.observation, data.next_observation):
             seen["nodes"][0, :TRANSITIONS] = rng.normal(size=seen["nodes"][0, :TRANSITIONS].shape)
             seen["node_mask"][0, :TRANSITIONS, :NODES] = True
-        data.target[0, :TRANSITIONS] = rng.normal(size=data.target[0, :TRANSITIONS].shape)
+        actions = program.pool.layout.num_actions
+        target = pack_target(rng.normal(size=(TRANSITIONS, actions)))
+        for ring, part in zip(data.target, target, strict=True):
+            ring[0, :TRANSITIONS] = part
         data.reward[0, :TRANSITIONS] = rng.normal(size=TRANSITIONS)
         data.mask[0, :TRANSITIONS] = data.next_mask[0, :TRANSITIONS] = 255
         state.replay.added[...], state.replay.size[...] = TRANSITIONS, NODES
@@ -42,7 +46,7 @@ def updated(options: dict[str, str]) -> list[np.ndarray]:
             replay=state.replay._replace(data=jax.tree.map(jnp.asarray, data)),
             episodes=np.array([10_000]),
         )
-        programs = UpdatePrograms(program.learning, program.pool.layout.num_actions, options)
+        programs = UpdatePrograms(program.learning, actions, options)
         with closing(programs):
             program.learner.programs = programs
             for step in range(LOCK_STEPS):

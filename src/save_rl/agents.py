@@ -276,10 +276,17 @@ def get_agent(name: str, option: str = "--agent") -> Agent:
     return AGENTS[name]
 
 
-def target_width(agent: Agent, num_actions: int) -> int:
-    """Return the numbers per transition that an agent's amortization loss needs of the search.
+def target_rows(agent: Agent) -> tuple[int, int]:
+    """Return what an agent's amortization loss needs of the search, in rows of one number per
+    action: those of Q_MCTS, and those of visits or probabilities, which come after them.
 
-    Q_MCTS of all actions, or the search's policy (visit frequencies for PUCT). 'explored': Q_MCTS,
+    'visits' and 'policy': the search's policy (visit frequencies for PUCT). 'explored': Q_MCTS,
     -inf for actions that were not tried. 'weighted': Q_MCTS, then the visits.
     """
-    return {"none": 0, "weighted": 2}.get(agent.amortization_loss, 1) * num_actions
+    rows = {"none": (0, 0), "visits": (0, 1), "policy": (0, 1), "weighted": (1, 1)}
+    return rows.get(agent.amortization_loss, (1, 0))
+
+
+def target_width(agent: Agent, num_actions: int) -> int:
+    """Return the numbers per transition of `target_rows`."""
+    return sum(target_rows(agent)) * num_actions

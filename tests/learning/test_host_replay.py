@@ -65,11 +65,25 @@ def sizes_of(moment):
     return np.stack([moment.action % 5, moment.action % 7], -1)
 
 
+def empty_like(moment, capacity, linked=0):
+    """A ring for transitions like these."""
+    packed = moment._replace(target=host_replay.pack_target(moment.target))
+    return host_replay.empty(packed, capacity, linked)
+
+
 def add(ring, moment, moved, over, track=True, **more):
     return host_replay.add(ring, moment, sizes_of(moment), moved, over, GAMMA, track, **more)
 
 
 _take = jax.jit(jax.vmap(n_step_transitions))
+
+
+def take(ring, chains):
+    """Transitions, with targets as they were added."""
+    taken = _take(ring.data, chains)
+    return jax.tree.map(np.asarray, taken._replace(target=host_replay.unpack_target(taken.target)))
+
+
 DRAWS = 900  # of 14 transitions, one is missed with probability 14 x (13/14)^900
 
 
@@ -77,7 +91,7 @@ def sample(ring, rng, shape):
     """Transitions `[seeds, *shape, ...]`, returns, whether their episodes have ended, sizes."""
     slots = host_replay.draw(ring, rng.spawn(len(ring.lane)), shape)
     at = np.arange(len(slots)).reshape(-1, *[1] * len(shape)), slots
-    data = jax.tree.map(np.asarray, _take(ring.data, host_replay.chain(ring, slots, 1)))
+    data = take(ring, host_replay.chain(ring, slots, 1))
     return data, *host_replay.outcomes(ring, slots), ring.size[at]
 
 
@@ -131,7 +145,7 @@ def histories(draw, lanes):
 @settings(max_examples=12)
 def test_it_holds_the_newest_transitions_and_their_returns(lanes, capacity, data):
     rewards, moved, over = data.draw(histories(lanes))
-    ring = host_replay.empty(new(0, lanes, rewards[0]), capacity)
+    ring = empty_like(new(0, lanes, rewards[0]), capacity)
     references, moments = [Reference(capacity) for _ in range(SEEDS)], [{}, {}]
     for step in range(len(rewards)):
         moment = new(step, lanes, np.where(moved[step], rewards[step], 99.0))
@@ -150,7 +164,7 @@ def test_lanes_may_arrive_in_parts(data):
     """Two lanes at one moment and three at another: each part knows its own lanes alone."""
     capacity = 14
     rewards, moved, over = data.draw(histories(5))
-    ring = host_replay.empty(new(0, 5, rewards[0]), capacity)
+    ring = empty_like(new(0, 5, rewards[0]), capacity)
     references, moments = [Reference(capacity) for _ in range(SEEDS)], [{}, {}]
     for step in range(len(rewards)):
         moment = new(step, 5, rewards[step])
@@ -169,7 +183,7 @@ def test_a_hand_worked_episode():
     # One lane; rewards 1, 2, 4 and then a new episode with 8, which is abandoned; γ = ½.
     # After three steps: 1 + 2/2 + 4/4 = 3, 2 + 4/2 = 4, 4. Nothing later changes them.
     moment = of_seeds(transitions(0, 1, [0.0]))
-    ring = host_replay.empty(moment, 5)
+    ring = empty_like(moment, 5)
     yes, no = np.array([[True]]), np.array([[False]])
     for step, (reward, moved, over) in enumerate(
         [(1.0, yes, no), (2.0, yes, no), (4.0, yes, yes), (8.0, yes, no), (0.0, no, no),
@@ -184,7 +198,7 @@ def test_a_hand_worked_episode():
 
 def test_without_tracking_samples_are_whole_transitions_all_the_same():
     lanes = 3
-    ring = host_replay.empty(new(0, lanes, np.zeros((2, 3))), 7)
+    ring = empty_like(new(0, lanes, np.zeros((2, 3))), 7)
     never, moments = np.zeros((2, 3), bool), [{}, {}]
     for step in range(5):
         moment = new(step, lanes, np.array([[step, -step, 0.5], [1.0, step, 2.0]]))
@@ -200,7 +214,7 @@ def test_without_tracking_samples_are_whole_transitions_all_the_same():
 @pytest.mark.parametrize("steps", [2, 9])
 def test_samples_are_uniform_and_of_the_shape_asked_for(steps):
     lanes, capacity = 3, 10
-    ring = host_replay.empty(new(0, lanes, np.zeros((2, 3))), capacity)
+    ring = empty_like(new(0, lanes, np.zeros((2, 3))), capacity)
     never = np.zeros((2, 3), bool)
     for step in range(steps):
         ring = add(ring, new(step, lanes, np.zeros((2, 3))), ~never, never, track=False)
@@ -219,7 +233,7 @@ def test_samples_are_uniform_and_of_the_shape_asked_for(steps):
 
 def test_a_seed_draws_with_its_own_numbers():
     """What it draws depends on its generator and its own transitions alone."""
-    ring = host_replay.empty(new(0, 3, np.zeros((2, 3))), 10)
+    ring = empty_like(new(0, 3, np.zeros((2, 3))), 10)
     never = np.zeros((2, 3), bool)
     for step in range(4):
         moved = np.array([[True] * 3, [step < 2] * 3])
@@ -234,17 +248,97 @@ def test_a_seed_draws_with_its_own_numbers():
 
 
 def test_before_there_is_anything_a_draw_has_its_shape():
-    ring = host_replay.empty(new(0, 3, np.zeros((2, 3))), 10)
+    ring = empty_like(new(0, 3, np.zeros((2, 3))), 10)
     assert host_replay.draw(ring, np.random.default_rng(0).spawn(2), (4, 3)).shape == (2, 4, 3)
 
 
 def test_samples_are_copies():
     """What is learned from may still be looked at when the ring is written next."""
     yes = np.array([[True]])
-    ring = host_replay.empty(of_seeds(transitions(0, 1, [0.0])), 2)
+    ring = empty_like(of_seeds(transitions(0, 1, [0.0])), 2)
     ring = add(ring, of_seeds(transitions(0, 1, [1.0])), yes, yes)
     drawn, returns, *_ = sample(ring, np.random.default_rng(0), (4,))
     for step in (1, 2):
         ring = add(ring, of_seeds(transitions(step, 1, [5.0])), yes, yes)
     assert set(drawn.action[0]) == {0}
     assert set(drawn.reward[0]) == set(returns[0]) == {1.0}
+
+
+# Targets in half precision.
+
+TINY, INF = 2.0**-25, np.inf  # float16 has multiples of 2^-24
+_pack = jax.jit(host_replay.pack_target, static_argnums=(1, 2))
+_unpack = jax.jit(host_replay.unpack_target)
+
+
+def kept(target, values, rows):
+    """Targets after they were in the replay."""
+    packed = _pack(np.asarray(target, np.float32), values, rows)
+    assert packed.high.dtype == packed.low.dtype == np.uint8
+    return np.asarray(_unpack(packed)).astype(np.float64)
+
+
+@st.composite
+def q_values(draw, lanes=3, actions=6):
+    """Q_MCTS of some lanes: values of all sizes, huge and tiny gaps, masked actions, or all."""
+    size = draw(st.sampled_from([0.0, 1e-30, 1e-3, 1.0, 1e4, 1e30]))
+    gap = draw(st.sampled_from([1e-9, 1e-6, 1e-3, 1.0, 6e4, 1e5, 1e38]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    values = size * rng.normal(size=(lanes, 1)) - gap * rng.random((lanes, actions))
+    masked = rng.random((lanes, actions)) < draw(st.sampled_from([0.0, 0.5, 1.0]))
+    return np.where(masked, -INF, values).astype(np.float32)
+
+
+def check_values(before, after):
+    """The best value is exact, -inf stays, and the others are as near as the docstring says."""
+    np.testing.assert_array_equal(after.max(-1), before.max(-1))
+    np.testing.assert_array_equal(after == -INF, before == -INF)
+    for row, found in zip(before.astype(np.float64), after, strict=True):
+        row, found = row[row > -INF], found[row > -INF]
+        best = row.max(initial=-INF)
+        gap = np.minimum(best - row, 65504)
+        rounding = 2.0**-24 * (gap + np.abs(found)) + 2.0**-149  # of a difference and a sum
+        within = np.maximum(2.0**-11 * gap, TINY) + rounding
+        assert np.all(np.abs(found - (best - gap)) <= within)
+
+
+@given(before=q_values())
+def test_values_are_kept_as_gaps_to_the_best(before):
+    check_values(before, kept(before, 1, 1))
+
+
+@given(before=q_values(), seed=st.integers(0, 2**32 - 1), most=st.sampled_from([1, 100, 2048]))
+def test_visits_beside_values_are_exact(before, seed, most):
+    visits = np.random.default_rng(seed).integers(most + 1, size=before.shape)
+    after = kept(np.concatenate([before, visits], -1), 1, 2)
+    check_values(before, after[:, :6])
+    np.testing.assert_array_equal(after[:, 6:], visits)
+
+
+@given(seed=st.integers(0, 2**32 - 1), most=st.sampled_from([1, 20, 5000]))
+def test_of_probabilities_zero_is_exact(seed, most):
+    """Else thousands of untried actions would together have a share in the loss."""
+    rng = np.random.default_rng(seed)
+    visits = rng.integers(most + 1, size=(4, 9)) * (rng.random((4, 9)) < 0.5)
+    before = (visits / np.maximum(visits.sum(-1, keepdims=True), 1)).astype(np.float32)
+    after = kept(before, 0, 1)
+    np.testing.assert_array_equal(after == 0, before == 0)
+    np.testing.assert_allclose(after, before, rtol=2**-11, atol=TINY)
+
+
+def test_a_hand_worked_target():
+    # Gaps 0, 2^-24, 1 + 2^-12, 2049 and 1e6: float16 has 11 bits, so 1 and 2048 remain of the
+    # third and fourth, and the last is its lowest number.
+    row = [0.0, -(2.0**-24), -1 - 2.0**-12, -2049.0, -1e6, -INF]
+    expected = [0.0, -(2.0**-24), -1.0, -2048.0, -65504.0, -INF]
+    np.testing.assert_array_equal(kept([row, [-INF] * 6], 1, 1), [expected, [-INF] * 6])
+
+
+def test_without_an_amortization_loss_there_is_nothing_to_keep():
+    assert kept(np.zeros((2, 3, 0)), 0, 0).shape == (2, 3, 0)
+
+
+def test_a_value_that_is_not_finite_shows():
+    """So that its seed stops."""
+    for bad in (np.nan, INF):
+        assert not np.isfinite(kept([[1.0, bad, 2.0]], 1, 1)).all()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from save_rl.learning import host_replay, replay
-from save_rl.learning.replay import n_step_transitions
+from tests.learning.test_host_replay import empty_like, take
 from tests.learning.test_replay import GAMMA, transitions
 
 LANES, STEPS, CAPACITY = 3, 9, 16  # the rings forget the first transitions
@@ -18,7 +18,6 @@ DRAWS = 300  # of 16 transitions: one is missed with probability 16 x (15/16)^30
 
 _add = jax.jit(replay.add, static_argnames=("gamma", "track"))
 _sample = jax.jit(replay.sample, static_argnames=("capacity", "shape", "n_step"))
-_take = jax.jit(jax.vmap(n_step_transitions))
 
 
 class History(NamedTuple):
@@ -110,7 +109,7 @@ def of_seeds(make):
 
 def host_ring(history, n, parts=((0, LANES),), running=None):
     """The rings of two seeds, filled part by part of the lanes."""
-    ring = host_replay.empty(of_seeds(at(history, 0)), CAPACITY, LANES if n > 1 else 0)
+    ring = empty_like(of_seeds(at(history, 0)), CAPACITY, LANES if n > 1 else 0)
     begins = np.ones(LANES, bool)
     for t in range(STEPS):
         moment, over = of_seeds(at(history, t)), history.terminated[t] | history.truncated[t]
@@ -127,7 +126,7 @@ def host_ring(history, n, parts=((0, LANES),), running=None):
 
 def host_samples(ring, n):
     slots = host_replay.draw(ring, np.random.default_rng(0).spawn(2), (DRAWS,))
-    data = jax.tree.map(np.asarray, _take(ring.data, host_replay.chain(ring, slots, n)))
+    data = take(ring, host_replay.chain(ring, slots, n))
     return [jax.tree.map(lambda x: x[seed], data) for seed in range(2)]  # noqa: B023
 
 
@@ -187,7 +186,7 @@ def test_a_hand_worked_episode():
 
 def test_a_new_episode_after_a_break_is_not_linked_to_the_last_one():
     """As when an actor is replaced: nothing says that its lane has lost an episode."""
-    ring = host_replay.empty(of_seeds(transitions(0, 1, [0.0])), 6, 1)
+    ring = empty_like(of_seeds(transitions(0, 1, [0.0])), 6, 1)
     yes, no = np.ones((2, 1), bool), np.zeros((2, 1), bool)
     for t, begins in enumerate([True, False, True, False]):
         ring = host_replay.add(
@@ -200,7 +199,7 @@ def test_a_new_episode_after_a_break_is_not_linked_to_the_last_one():
 
 def test_a_lane_that_comes_back_late_is_not_linked_to_what_was_overwritten():
     """On a cluster, fast actors may fill the ring between two steps of a slow one."""
-    ring = host_replay.empty(of_seeds(transitions(0, 1, [0.0])), 3, 2)
+    ring = empty_like(of_seeds(transitions(0, 1, [0.0])), 3, 2)
     yes, no = np.ones((2, 1), bool), np.zeros((2, 1), bool)
     for t, lane in enumerate([0, 1, 1, 1, 0]):
         ring = host_replay.add(

@@ -10,6 +10,7 @@ import pytest
 
 from save_rl.envs import make_simulator
 from save_rl.envs.construction.graph import ACTIONS_PER_EDGE, AVAILABLE
+from save_rl.learning import host_replay
 from save_rl.networks import graph
 from save_rl.networks.graph import sizes
 from save_rl.training.devices import compiler_options
@@ -57,18 +58,18 @@ def replayed(trainer):
     shape, data = (len(SEEDS), TRANSITIONS), state.replay.data
     seen, allowed = graphs(rng, data.observation, AVAILABLE)
     after, next_allowed = graphs(rng, data.next_observation, 9)  # of one padded size
-    target = np.zeros((*shape, 0), np.float32)
+    target, rows = np.zeros((*shape, 0)), (0, 0)
     if trainer.agent.amortization_loss == "visits":
-        target = allowed / allowed.sum(-1, keepdims=True)
+        target, rows = allowed / allowed.sum(-1, keepdims=True), (0, 1)
     elif trainer.agent.amortization_loss != "none":
-        target = np.where(allowed, rng.normal(size=allowed.shape), -np.inf)
+        target, rows = np.where(allowed, rng.normal(size=allowed.shape), -np.inf), (1, 1)
     data = data._replace(
         observation=seen,
         action=allowed.argmax(-1).astype(np.int32),
         reward=rng.normal(size=shape).astype(np.float32),
         discount=np.full(shape, 0.9, np.float32),
         next_observation=after,
-        target=target.astype(np.float32),
+        target=host_replay.pack_target(target.astype(np.float32), *rows),
         mask=np.packbits(allowed, -1),
         next_mask=np.packbits(next_allowed, -1),
     )

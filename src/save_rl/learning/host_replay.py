@@ -3,7 +3,7 @@
 It holds exactly the newest `capacity` transitions of each seed. The transitions are on the device
 that learns, so an update needs only their slots; what decides which slots to use is in NumPy.
 Q_MCTS and masks have one entry per action of the simulator; for an action that a state does not
-allow, Q_MCTS is -inf and the mask false. Masks are packed bits.
+allow, Q_MCTS is -inf and the mask false. Masks are packed bits, targets float16 (`pack_target`).
 """
 
 from functools import partial
@@ -16,13 +16,27 @@ import numpy as np
 from save_rl.learning.replay import Transition
 
 
+class PackedTarget(NamedTuple):
+    """A target of the amortization loss in half precision, see `pack_target`.
+
+    best: float32 `[..., values]`, the highest entry of each row of Q_MCTS. high, low: both bytes
+    `[..., rows, A]` of float16: differences from it, then visits or probabilities as they are. In
+    separate arrays they take a fifth less of a compressed checkpoint.
+    """
+
+    best: Any
+    high: Any
+    low: Any
+
+
 class HostReplay(NamedTuple):
     """Transitions `[seeds, capacity, ...]` and the returns of their episodes.
 
-    size: `[seeds, capacity, 2]`, nodes of both observations, if they are graphs; else 0. lane: the
-    lane of a transition, -1 if its episode was abandoned. returns: discounted rewards from the
-    transition to the end of its episode, so far. weight: γ^k for the next reward. unfinished: the
-    episode is still running. added: `[seeds]` transitions so far.
+    data: with targets as `PackedTarget` and masks as packed bits. size: `[seeds, capacity, 2]`,
+    nodes of both observations, if they are graphs; else 0. lane: the lane of a transition, -1 if
+    its episode was abandoned. returns: discounted rewards from the transition to the end of its
+    episode, so far. weight: γ^k for the next reward. unfinished: the episode is still running.
+    added: `[seeds]` transitions so far.
 
     For n-step transitions, else None: following: slot of the next transition of the episode, -1 if
     there is none. latest: `[seeds, lanes]`, the newest transition of each lane, counted like
@@ -41,7 +55,8 @@ class HostReplay(NamedTuple):
 
 
 def empty(example: Transition, capacity: int, linked: int = 0) -> HostReplay:
-    """Allocate room for `capacity` transitions like those of `example` `[seeds, lanes, ...]`.
+    """Allocate room for `capacity` transitions like those of `example` `[seeds, lanes, ...]`, whose
+    target and masks are packed.
 
     linked: lanes, if n-step transitions are to be sampled.
     """
@@ -77,11 +92,13 @@ def nothing(seeds: int, capacity: int, linked: int = 0) -> Any:
 @partial(jax.jit, donate_argnums=0)
 def _write(data: Transition, transitions: Transition, slots: Any) -> Transition:
     seed = jnp.arange(len(slots))[:, None]
+    best, high, _ = data.target
+    packed = pack_target(transitions.target, best.shape[-1], high.shape[-2])
 
     def put(ring: Any, new: Any) -> Any:
         return ring.at[seed, slots].set(new, mode="drop", unique_indices=True)
 
-    return jax.tree.map(put, data, transitions)
+    return jax.tree.map(put, data, transitions._replace(target=packed))
 
 
 def add(
@@ -98,11 +115,12 @@ def add(
 ) -> HostReplay:
     """Write the transitions of a lock-step, `[seeds, lanes, ...]`; donates the old ones.
 
-    sizes: `[seeds, lanes, 2]`, see `HostReplay`. moved: `[seeds, lanes]`, true for lanes that
-    stepped; the episodes of the others are abandoned. over: the episode ends with this transition.
-    track: update returns. first: index of the first of these lanes, if the replay serves others,
-    too. running: `[seeds]`; the others rest, and keep their episodes. Default all. begins: the
-    episode begins with this transition; needed for n-step transitions.
+    transitions: with targets that are not packed. sizes: `[seeds, lanes, 2]`, see `HostReplay`.
+    moved: `[seeds, lanes]`, true for lanes that stepped; the episodes of the others are abandoned.
+    over: the episode ends with this transition. track: update returns. first: index of the first
+    of these lanes, if the replay serves others, too. running: `[seeds]`; the others rest, and keep
+    their episodes. Default all. begins: the episode begins with this transition; needed for n-step
+    transitions.
     """
     seeds, capacity = replay.lane.shape
     count = moved.cumsum(1)
@@ -176,6 +194,40 @@ def draw(
 def unpack(packed: Any, actions: int) -> Any:
     """Return masks `[..., actions]` from packed bits; of width 0 without action masks."""
     return jnp.unpackbits(packed, axis=-1, count=actions).astype(bool) if actions else packed
+
+
+def pack_target(target: Any, values: int = 1, rows: int = 1) -> PackedTarget:
+    """Return a target `[..., rows * A]` in half precision.
+
+    The first `values` rows are Q_MCTS, kept as gaps to the highest entry. That one is exact; the
+    others have an error of at most 2^-11 of their gap, or 3e-8 if it is tiny, besides float32's
+    own. Gaps end at -65504. The remaining rows are visits or probabilities, kept as they are: 0 is
+    exact, and so are visits up to 2048; others have a relative error of at most 2^-11, or 3e-8.
+    -inf stays -inf.
+    """
+    shape = (*target.shape[:-1], rows, target.shape[-1] // max(rows, 1))
+    entries = jnp.asarray(target).reshape(shape)
+    best = jnp.max(entries[..., :values, :], -1, initial=-jnp.inf)
+    most = float(jnp.finfo(jnp.float16).max)
+    gap = jnp.clip(entries - _origin(best, rows), -most, most)
+    gap = jnp.where(entries == -jnp.inf, -jnp.inf, gap)  # also where best is -inf
+    bits = jax.lax.bitcast_convert_type(gap.astype(jnp.float16), jnp.uint16)
+    return PackedTarget(best, (bits >> 8).astype(jnp.uint8), bits.astype(jnp.uint8))
+
+
+def unpack_target(packed: PackedTarget) -> Any:
+    """Return a target `[..., rows * A]` in float32."""
+    *shape, rows, actions = packed.high.shape
+    bits = (packed.high.astype(jnp.uint16) << 8) | packed.low
+    gap = jax.lax.bitcast_convert_type(bits, jnp.float16).astype(jnp.float32)
+    entries = _origin(packed.best, rows) + gap
+    return entries.reshape(*shape, rows * actions)
+
+
+def _origin(best: Any, rows: int) -> Any:
+    """Return what gaps count from, `[..., rows, 1]`: the best value, 0 in rows without values."""
+    values = best.shape[-1]
+    return jnp.pad(best, [(0, 0)] * (best.ndim - 1) + [(0, rows - values)])[..., None]
 
 
 def chain(replay: HostReplay, slots: np.ndarray, n_step: int) -> np.ndarray:

@@ -18,7 +18,7 @@ class Transition(NamedTuple):
     """`(s, a, r, s', search result)` of any number of lanes.
 
     discount: γ, or 0 where the step was terminal.
-    target: what the amortization loss needs of the search, see `agents.target_width`.
+    target: what the amortization loss needs of the search, see `agents.target_rows`.
     mask, next_mask: `[..., A]` allowed actions of s and s'; `[..., 0]` without action masks.
     """
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from save_rl.agents import get_agent, target_width
+from save_rl.agents import get_agent, target_rows, target_width
 from save_rl.envs.chance import is_stochastic
 from save_rl.errors import InputError
 from save_rl.training.settings import TrainSettings
@@ -20,11 +20,15 @@ def require_memory(settings: TrainSettings, env: Any, on_host: bool) -> None:
     from save_rl.search.rules import most_outcomes
 
     s = settings
-    if get_agent(s.agent).recurrent:
+    agent = get_agent(s.agent)
+    if agent.recurrent:
         return
     arrays = jax.tree.leaves(shown_observation(env, on_host))
     shown = sum(x.size * x.dtype.itemsize for x in arrays)
-    per_transition = 2 * shown + 4 * target_width(get_agent(s.agent), env.num_actions)
+    target = 4 * target_width(agent, env.num_actions)
+    if on_host:  # see `host_replay.PackedTarget`
+        target = target // 2 + 4 * target_rows(agent)[0]
+    per_transition = 2 * shown + target
     # On the device every outcome of an action has its own numbers.
     chance = is_stochastic(env) and not on_host
     outcomes = most_outcomes(max(s.budget, s.test_budget)) if chance else 1

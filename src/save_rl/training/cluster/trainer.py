@@ -15,6 +15,7 @@ from save_rl.agents import get_agent
 from save_rl.envs.pool import Source
 from save_rl.envs.worker import ANY_LEVEL
 from save_rl.errors import require
+from save_rl.learning.host_replay import unpack_target
 from save_rl.training.cluster.actor import StepReply, StepRequest
 from save_rl.training.cluster.actor_group import ActorGroup
 from save_rl.training.cluster.settings import ClusterSettings
@@ -223,9 +224,10 @@ class TransitionLearning:
 
     def bytes_of_a_step(self) -> int:
         """Return the bytes that an actor sends per step of a lane."""
+        data = self.trainer.learner.shapes()[1].data
+        sent = data._replace(target=jax.eval_shape(unpack_target, data.target))
         return sum(
-            int(np.prod(x.shape[2:])) * np.dtype(x.dtype).itemsize
-            for x in jax.tree.leaves(self.trainer.learner.shapes()[1].data)
+            int(np.prod(x.shape[2:])) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(sent)
         )
 
     def replay_ratio(self, steps: int, updates: int) -> float:

@@ -128,7 +128,7 @@ def choose_action(
 
 
 def target_of(agent: Agent, result: SearchResult) -> Array:
-    """Return the target of the amortization loss `[B, W]`, see `agents.target_width`."""
+    """Return the target of the amortization loss `[B, W]`, see `agents.target_rows`."""
     q_values, visits, kind = result.q_values, result.visits, agent.amortization_loss
     if kind == "none":
         return jnp.zeros((len(visits), 0))

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from save_rl.agents import get_agent, target_width
+from save_rl.agents import get_agent, target_rows, target_width
 from save_rl.envs.layout import Layout
 from save_rl.learning import host_replay
 from save_rl.learning.host_replay import HostReplay
@@ -63,10 +63,12 @@ class HostLearner:
         return self.settings.lanes if self.settings.horizon > 1 else 0
 
     def _example(self) -> Transition:
-        """Return a transition of zeros of every seed."""
+        """Return a transition of zeros of every seed, packed."""
         s, layout = self.settings, self._layout
         seeds = len(s.seeds)
-        width = target_width(self.learning.agent, layout.num_actions)
+        agent = self.learning.agent
+        values, visits = target_rows(agent)
+        target = np.zeros((seeds, 1, target_width(agent, layout.num_actions)), np.float32)
         bits = -(-layout.num_actions // 8) if layout.masked else 0
         seen = jax.tree.map(lambda x: np.zeros((seeds, 1, *x.shape), x.dtype), layout.example())
         number, mask = np.zeros((seeds, 1), np.float32), np.zeros((seeds, 1, bits), np.uint8)
@@ -76,7 +78,7 @@ class HostLearner:
             reward=number,
             discount=number,
             next_observation=seen,
-            target=np.zeros((seeds, 1, width), np.float32),
+            target=host_replay.pack_target(target, values, values + visits),
             mask=mask,
             next_mask=mask,
         )

@@ -108,11 +108,13 @@ class UpdatePrograms:
         self._ahead.add(("update", size, size), self._compiled_update, *given, size, size)
 
     def _batches(self, data: Transition, chains: Any, now: int, after: int) -> Transition:
-        """Return transitions with masks as truth values, and graphs of these sizes."""
+        """Return transitions with targets as float32, masks as truth values, and graphs of these
+        sizes."""
         taken, actions = n_step_transitions(data, chains), self._actions
         return taken._replace(
             observation=cut(taken.observation, now),
             next_observation=cut(taken.next_observation, after),
+            target=host_replay.unpack_target(taken.target),
             mask=host_replay.unpack(taken.mask, actions),
             next_mask=host_replay.unpack(taken.next_mask, actions),
         )

@@ -31,11 +31,11 @@ from save_rl.errors import InputError
 from save_rl.files import naming
 
 KEEP = 3
-FORMAT = 5
+FORMAT = 6
 """Version of the layout; a checkpoint with another one is not used."""
 LONGEST_DEFLATED = 2**26
 """Bytes; a longer array with one axis is stored, since its reader may allow any length."""
-_LEVEL = 1  # 6 makes checkpoints of covering 2 to 5 % smaller and takes up to 1.6 times as long
+_LEVEL = 6  # 1 makes checkpoints of covering 8 % larger in 0.6 of the time
 _SAMPLE, _SAMPLES = 2**12, 16  # bytes, and how often in a large array
 _LONGEST_MANIFEST = 2**20  # bytes; ours have a few hundred
 _SEAL = "manifest_sha256"
