@@ -73,7 +73,7 @@ class TreeLanes(Lanes):
 
     def run(self, request: Request, low: int, high: int) -> list[tuple[int, str]]:
         if request.command not in (SIMULATE, RESULT):
-            return super().run(request, low, high)
+            return self._run_and_pack(request, low, high)
         if request.new == 1:
             self._begin(request, low, high)
         elif request.group in self._of_group:
@@ -93,17 +93,26 @@ class TreeLanes(Lanes):
             arrays.seed[low:high] = arrays["ties"][low:high] * np.uint64(2**20) + np.uint64(
                 request.new - 1
             )
-        faults = super().run(request._replace(command=STEP), low, high)
+        faults = self._run_and_pack(request._replace(command=STEP), low, high)
         if faults:
             search.drop(np.array([lane - low for lane, _ in faults]))
         if request.rollout:
             self._fill_in(np.flatnonzero(arrays.action[low:high] >= 0) + low)
         return faults
 
-    def _show(self, lane: int, state: State, mask: bool = True) -> None:
-        super()._show(lane, state, mask)
-        if self._layout.masked and mask:
-            self._arrays["allowed"][lane] = np.packbits(self._arrays.mask[lane])
+    def place(self, lane: int, state: State) -> None:
+        super().place(lane, state)
+        self._pack(lane, lane + 1)
+
+    def _run_and_pack(self, request: Request, low: int, high: int) -> list[tuple[int, str]]:
+        faults = super().run(request, low, high)
+        self._pack(low, high)
+        return faults
+
+    def _pack(self, low: int, high: int) -> None:
+        """Write the masks of lanes as bits, together: a call costs more than a mask."""
+        if self._layout.masked:
+            self._arrays["allowed"][low:high] = np.packbits(self._arrays.mask[low:high], 1)
 
     def _begin(self, request: Request, low: int, high: int) -> None:
         arrays, wanted = self._arrays, (high - low, request.budget)

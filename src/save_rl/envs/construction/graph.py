@@ -30,6 +30,7 @@ REACH = BOUND_X - 1e-6
 LIFT = 0.04  # metres between a base and the block above it
 _FREE, _STICKY, _SHAPE, _TYPE = 9, 10, 11, 14  # columns
 _BLOCK_TYPE, _AVAILABLE_TYPE, _OBSTACLE_TYPE, _TARGET_TYPE, _MARBLE_TYPE = range(5)
+_NONE: frozenset[int] = frozenset()
 _OWN_NODES = -1  # in place of the first block's node: blocks keep the nodes of their slots
 
 NODE_FEATURES = (
@@ -126,9 +127,12 @@ def _show_blocks(nodes, first, blocks, cos, sin, shapes):
 
 def taken(state: State, task: Task) -> frozenset[int]:
     """Return the slots of used-up blocks."""
-    if task.replaced:
-        return frozenset()
-    return frozenset(_slots(state.blocks))
+    return _NONE if task.replaced else _taken(state.blocks)
+
+
+@lru_cache(maxsize=256)
+def _taken(blocks: bytes) -> frozenset[int]:
+    return frozenset(_slots(blocks))
 
 
 @lru_cache(maxsize=256)
