@@ -151,35 +151,13 @@ class LaneSearch:
         self.simulations = np.zeros(self.high - self.low, np.int64)
 
     def run(
-        self,
-        evaluate: Evaluate | Evaluator | None,
-        *,
-        rule: Rule,
-        c: float,
-        discount: float,
-        seeds: np.ndarray,
-        lanes: np.ndarray | None = None,
-        noise: Noise | None = None,
-        space: Space = Space.PLAIN,
-        start: int = 0,
-        return_tree: bool = False,
-        scale: Any = 1.0,
+        self, evaluate: Evaluate | Evaluator | None, *, return_tree: bool = False, **options: Any
     ) -> Roots:
-        """Search from the current states of the lanes.
+        """Search from the current states of the lanes; options: see `run_by_group`.
 
-        The pool's arrays must show the roots. A search leaves the last nodes it tried there, until
-        a real step, a reset or `Pool.place`.
-
-        evaluate: returns prior and value of states; None uses UCT's random rollouts. seeds:
-        `[lanes]` uint32. lanes: `[lanes]` bool, the lanes to search; lost lanes never are. space:
-        the units of priors and results, see `host.Search.begin`. start: see `slots.best_actions`.
-        scale: divides the simulators' rewards, one number or `[lanes]`; the evaluation and the
-        result are in these units. return_tree: needs `workers=0`.
+        return_tree: needs `workers=0`.
         """
-        for _ in self.run_by_group(
-            evaluate, rule=rule, c=c, discount=discount, seeds=seeds, lanes=lanes, noise=noise,
-            space=space, start=start, scale=scale,
-        ):  # fmt: skip
+        for _ in self.run_by_group(evaluate, **options):
             pass
         trees = [self.pool.local.trees(group) for group in self.groups] if return_tree else None
         return self.roots._replace(tree=trees[0] if trees and len(trees) == 1 else trees)
@@ -198,9 +176,18 @@ class LaneSearch:
         start: int = 0,
         scale: Any = 1.0,
     ) -> Iterator[int]:
-        """`run`, and yield each group as soon as `roots` has its result, while others are searched.
+        """Search from the current states of the lanes; yield each group as soon as `roots` has its
+        result, while others are searched.
 
-        The group's lanes may then be moved on; the search has nothing more to do with them.
+        The pool's arrays must show the roots. A search leaves the last nodes it tried there, until
+        a real step, a reset or `Pool.place`. The lanes of a group that was yielded may be moved on;
+        the search has nothing more to do with them.
+
+        evaluate: returns prior and value of states; None uses UCT's random rollouts. seeds:
+        `[lanes]` uint32. lanes: `[lanes]` bool, the lanes to search; lost lanes never are. space:
+        the units of priors and results, see `host.Search.begin`. start: see `slots.best_actions`.
+        scale: divides the simulators' rewards, one number or `[lanes]`; the evaluation and the
+        result are in these units.
         """
         arrays, mine = self.pool.arrays, slice(self.low, self.high)
         self._start_at, self._rollout = start, evaluate is None
