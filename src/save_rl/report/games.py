@@ -109,8 +109,9 @@ def game_curves(
         draw_curves(axes, inside, agents, over, middle=np.mean, log_x=False)
         axes.set_title(title, fontsize=LARGE)
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if max(map(abs, axes.get_ylim())) >= 1000:  # else 0.5 would be 500m
+            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         if inside:
             axes.set_xlim(left=0)
     legend_below(figure, agents.values())
