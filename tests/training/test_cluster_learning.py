@@ -78,7 +78,7 @@ def test_tightrope_is_learned_as_on_one_machine(tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     simulator = {**TIGHTROPE, "env": "save_rl.envs.tightrope:tightrope_simulator"}
     save_rl.train(**simulator, out=here, workers=0, progress=False)
-    returns = train_on_cluster(there, **TIGHTROPE)
+    returns = train_on_cluster(there, **simulator)
     assert returns[0] < 0.2
     # A walk over the whole rope pays 1; a fifth of the actions is safe in each of ten states.
     for mine, other in zip(
@@ -102,7 +102,8 @@ def test_ones_own_network_learns_on_a_cluster(tmp_path):
         tmp_path / "run", env="tests.training.signs:Signs", env_options={"kind": "dictionary"},
         agent="q-learning", network="tests.networks.own_networks:small",
         optimizer="tests.networks.own_networks:sgd", steps=1600, lanes=16, batch=16,
-        learning_rate=1e-3, epsilon_episodes=400,
+        learning_rate=3e-4, epsilon_episodes=400, epsilon_end=0.01, replay_ratio=4,
+        target_period=100,
     )  # fmt: skip
     assert 0 <= returns[0] < 0.6  # at random, one in three
     assert returns[-1] > 0.9
