@@ -15,7 +15,7 @@ from save_rl.search.nodes import tree_nodes
 from save_rl.studio.places import Step
 from save_rl.studio.records import Decision, decision_record
 from save_rl.studio.watched import Watched
-from save_rl.training.host.actor import hardest_level, has_levels
+from save_rl.training.host.levels import hardest_level, has_levels
 from save_rl.training.run.checkpoint import numbers
 from save_rl.training.run.run_directory import BEST
 from save_rl.training.run.trained import settings_of_run

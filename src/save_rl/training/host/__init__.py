@@ -8,6 +8,7 @@
 | `updates.py` | the updates of a lock-step, beside the simulators |
 | `collector.py` | one real step of all lanes, and the transitions to learn from |
 | `learner.py` | replay and updates of all seeds |
+| `levels.py` | levels of simulators, and the curriculum over them |
 | `ahead.py` | programs compiled before they are needed |
 | `trainer.py` | the lock-step that joins them; counters, curricula, checkpoints, tests |
 """

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from save_rl.agents import ACTS, Agent
-from save_rl.envs import ENVIRONMENTS
 from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Group, Source
 from save_rl.envs.worker import ANY_LEVEL, exactly
@@ -24,6 +23,7 @@ from save_rl.search.simulators import Evaluator, LaneSearch, Roots
 from save_rl.search.tree_lanes import slots_for, tree_pool
 from save_rl.training.host import acting
 from save_rl.training.host.acting import act_all
+from save_rl.training.host.levels import curriculum_of, hardest_level, has_levels
 from save_rl.training.settings import TrainSettings
 from save_rl.training.trainer import MAX_TEST_STEPS
 from save_rl.types import Simulator, State
@@ -111,7 +111,7 @@ class Actor:
     ):
         self.settings, self.plays, self.space = settings, plays, space
         self.simulators, self._own = simulators, own
-        self.curriculum = _curriculum(settings, simulators[0])
+        self.curriculum = curriculum_of(settings, simulators[0])
         train, test = _parts(lanes, groups), _parts(test_lanes, groups)
         self.pool = tree_pool(
             simulators, [*train, *test], slots, workers=workers, sources=sources, timeout=timeout,
@@ -405,31 +405,3 @@ def _parts(lanes: int, groups: int) -> list[int]:
     """Return the sizes of this many groups of lanes, or of fewer if there are fewer lanes."""
     sizes = [lanes // groups + (i < lanes % groups) for i in range(groups)]
     return [size for size in sizes if size > 0]
-
-
-def hardest_level(simulator: Any) -> int:
-    """Return the last level of a curriculum."""
-    return int(simulator.difficulty)
-
-
-def has_levels(simulator: Any) -> bool:
-    """Test whether a curriculum can set the level of a simulator."""
-    number = isinstance(getattr(simulator, "difficulty", None), int)
-    return number and bool(getattr(simulator, "curriculum_sample", False))
-
-
-def _curriculum(settings: TrainSettings, simulator: Simulator) -> str:
-    """Return the kind of curriculum of this run."""
-    name = settings.curriculum
-    if name == "auto":
-        entry = ENVIRONMENTS.get(settings.env)
-        return entry.curriculum if entry and has_levels(simulator) else "none"
-    require(
-        name == "none" or has_levels(simulator), "--curriculum", repr(name),
-        "'none' in an environment without levels to sample from",
-    )  # fmt: skip
-    require(
-        name != "adaptive" or hasattr(simulator, "solved"), "--curriculum", repr(name),
-        "'none' or 'linear' in a simulator without kind(state) and solved(state)",
-    )  # fmt: skip
-    return name

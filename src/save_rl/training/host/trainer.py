@@ -37,13 +37,13 @@ from save_rl.training.host.actor import (
     LEARN,
     RESET,
     Actor,
-    hardest_level,
     slots_of,
 )
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.host.collector import Collector, Experience
 from save_rl.training.host.evaluator import Network, batch_sizes
 from save_rl.training.host.learner import HostLearner, make_learning
+from save_rl.training.host.levels import hardest_level
 from save_rl.training.host.spot_check import SpotChecks
 from save_rl.training.host.updates import Updates
 from save_rl.training.learner import Learner
