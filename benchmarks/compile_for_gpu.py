@@ -1,10 +1,14 @@
 """Compile the programs of a run for an H200, on a machine without a GPU, and count their kernels.
 
+Of a run on a simulator: the evaluation of a batch of graphs and a piece of updates. Of a run on a
+JAX environment: the chunk of lock-steps, loop by loop.
+
 Needs Linux, and beside save_rl the compiler of JAX's CUDA plugin, but no driver and no device:
 
     pip install jax-cuda13-plugin jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvjitlink nvidia-nvvm
     export JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1 JAX_PLATFORMS=cpu,cuda
     python benchmarks/compile_for_gpu.py covering-hard --seeds 8 --lanes 128 --size 12
+    python benchmarks/compile_for_gpu.py gymnax/Breakout-MinAtar --seeds 5 --lanes 64
 
 Times depend on the cores of this machine; kernels do not. --option sets one of XLA's options. What
 XLA would find out on the device, such as the fastest matrix product, it can't here.
@@ -15,14 +19,16 @@ import re
 import time
 
 import jax
-from jax._src.pallas.triton import gpu_info
+import numpy as np
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from save_rl.agents import get_agent
-from save_rl.envs import make
+from save_rl.bench.train import settings_of
+from save_rl.envs import make, make_all
 from save_rl.envs.layout import Layout
 from save_rl.networks import graph
+from save_rl.training.device.trainer import DeviceTrainer
 from save_rl.training.devices import _GPU_OPTIONS, host_options
 from save_rl.training.host.actor import slots_of
 from save_rl.training.host.evaluator import Network
@@ -49,6 +55,7 @@ device_description_str: "NVIDIA H200"
 """
 # Instructions that are kernels, or calls of a library that runs some.
 KERNEL = re.compile(r" = .*? (?:fusion|custom-call|copy|sort|scatter|reduce)\(")
+LOOP = re.compile(r" while\(.*?body=%?([\w.\-]+)(?:.*?known_trip_count\":\{\"n\":\"(\d+)\")?")
 
 
 class Compile:
@@ -75,12 +82,44 @@ class Compile:
         )
 
     def _placed(self, argument):
-        def place(x):
-            if not isinstance(x, jax.ShapeDtypeStruct):
-                return x
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._sharding)
+        return placed(argument, self._sharding)
 
-        return jax.tree.map(place, argument)
+
+def placed(argument, sharding):
+    """Return the shapes of an argument, on a device."""
+
+    def place(x):
+        if not hasattr(x, "shape"):
+            return x
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+    return jax.tree.map(place, argument)
+
+
+def count_by_loop(text):
+    """Print the kernels of every loop of a compiled program, without those of loops inside it."""
+    parts = {re.match(r"(?:ENTRY )?%?([\w.\-]+)", part).group(1): part  # pyright: ignore[reportOptionalMemberAccess]
+             for part in re.split(r"\n(?=%|ENTRY )", text)}  # fmt: skip
+
+    def show(name, label, depth):
+        print(f"{'  ' * depth}{label}: {len(KERNEL.findall(parts[name]))} kernels and copies")
+        for body, trips in LOOP.findall(parts[name]):
+            show(body, f"loop, {trips or 'any number of'} times", depth + 1)
+
+    entry = re.search(r"\nENTRY %?([\w.\-]+)", text)
+    assert entry is not None
+    show(entry.group(1), "program", 0)
+
+
+def compile_chunk(given, device, options):
+    """Compile the lock-steps of a run on a JAX environment."""
+    settings = settings_of(given.env, "save", given.seeds, given.lanes)
+    trainer = DeviceTrainer(settings, make_all(given.env, settings.seeds), options)
+    arguments = (trainer.env_arrays, trainer.template(), np.int32(0), np.ones(given.seeds, bool))
+    began = time.perf_counter()
+    chunk = trainer.chunk.lower(*placed(arguments, SingleDeviceSharding(device))).compile()  # pyright: ignore[reportFunctionMemberAccess]
+    print(f"traced and compiled in {time.perf_counter() - began:.1f} s")
+    count_by_loop(chunk.as_text())
 
 
 def main() -> None:
@@ -97,6 +136,13 @@ def main() -> None:
     topology = topologies.get_topology_desc(
         "h200", platform="cuda", target_config=TARGET, topology="1x1x1"
     )
+    if "/" in given.env:
+        options = {**_GPU_OPTIONS, "xla_gpu_autotune_level": "0"}
+        options |= dict(one.split("=", 1) for one in given.option)
+        compile_chunk(given, topology.devices[0], options)
+        return
+    from jax._src.pallas.triton import gpu_info  # since JAX 0.11
+
     gpu_info.get_gpu_info = lambda: gpu_info.GpuInfo(
         gpu_version=None, arch_name="9.0", compute_capability=90
     )
