@@ -6,6 +6,7 @@ import shutil
 import signal
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,19 @@ from save_rl.cli import main
 from save_rl.errors import InputError, Interrupted
 from save_rl.experiments import tightrope_tabular
 from save_rl.experiments.experiment import reproduce
-from save_rl.experiments.tightrope_tabular import SCALES, TIGHTROPE_TABULAR, cells, run_cell
+from save_rl.experiments.tightrope_tabular import (
+    SCALES,
+    TIGHTROPE_TABULAR,
+    TabularCell,
+    cells,
+    run_cell,
+)
+from save_rl.report.results import read_results, values
 
 # With the tests of training with tables, so that Numba compiles once.
 pytestmark = pytest.mark.xdist_group("tabular")
 run = partial(reproduce, TIGHTROPE_TABULAR)
+RECORDED = Path(__file__).parents[2] / "results" / "tightrope-tabular" / "results.csv"
 
 AXES = {
     "reward": ("dense",),
@@ -94,6 +103,14 @@ def test_the_same_command_gives_the_same_numbers(finished, tmp_path_factory):
     run("smoke", AXES, again, False, "")
     assert files(again)["results.csv"] == files(finished)["results.csv"]
     assert files(again)["figure.png"] == files(finished)["figure.png"]
+
+
+def test_recorded_results_can_be_made_again():
+    """Those of UCT, which take no time."""
+    setting = {"reward": "dense", "terminal": 95, "budget": 10}
+    recorded = values(read_results(RECORDED), agent="uct", **setting)[:4]
+    again = [run_cell(TabularCell("uct", seed, **setting), 500) for seed in range(4)]
+    assert again == pytest.approx(recorded)
 
 
 def keep_half(folder):
