@@ -169,6 +169,16 @@ def test_other_axes_are_not_mixed_in(finished, changed, said):
     assert files(finished) == before
 
 
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [("agents", ("save", "save")), ("budgets", (2, 5, 2)), ("terminal", (50, 50.0))],
+)
+def test_a_value_twice_would_count_its_seeds_twice(option, given, tmp_path):
+    with pytest.raises(InputError, match=f"--{option}: .* different values"):
+        run("smoke", AXES | {option: given}, tmp_path / "out", False, "")
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_folder_of_another_experiment_is_not_resumed(tmp_path):
     (tmp_path / "experiment.json").write_text('{"experiment": "tightrope-network", "axes": {}}')
     before = files(tmp_path)
