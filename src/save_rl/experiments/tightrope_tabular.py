@@ -179,7 +179,7 @@ TIGHTROPE_TABULAR = Experiment(
         "episodes": "Training episodes.",
     },
     work=work,
-    claims=lambda rows, _: tabular_claims(rows),
+    claims=lambda rows, axes: tabular_claims(rows, axes.episodes),
     figures=figures,
     settle=whole_percentages,
 )
