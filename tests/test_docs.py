@@ -1,8 +1,10 @@
 """The documentation says what is so: links, commands, code, tables and measured numbers."""
 
+import ast
 import json
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,17 @@ def test_commands_parse(page):
 def test_python_compiles(page):
     for block in blocks(page, "python"):
         compile(block, str(page), "exec")
+
+
+@each_page
+def test_python_imports_what_exists(page):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("save_rl"):
+                module = import_module(str(node.module))
+                for name in node.names:
+                    found = hasattr(module, name.name)
+                    assert found or import_module(f"{node.module}.{name.name}"), name.name
 
 
 @pytest.mark.slow

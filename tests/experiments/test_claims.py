@@ -163,6 +163,26 @@ def test_what_was_not_run_is_not_judged():
     }  # fmt: skip
 
 
+LEARNED = [name for name in FAILS if not name.startswith("uct")]
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_what_fails_after_less_training_than_the_papers_is_undecided(name):
+    def short(rows):
+        return tabular_claims(rows, episodes=50)
+
+    claim = one(tabular(FAILS[name]), name, short)
+    assert claim.holds is None
+    assert claim.note.endswith("50 episodes; the paper trained for 500.")
+    assert one(tabular(PAPER), name, short).holds is True
+
+
+def test_uct_does_not_train():
+    for name in set(FAILS) - set(LEARNED):
+        claim = one(tabular(FAILS[name]), name, lambda rows: tabular_claims(rows, episodes=0))
+        assert claim.holds is False
+
+
 FINAL = {"save": 0.99, "q-learning": 0.96, "puct": 0.4}
 AREA = {"save": 0.8, "q-learning": 0.5, "puct": 0.2}
 SOLVED_AFTER = {"save": 2e4, "q-learning": 8e4, "puct": 9e5}
@@ -232,6 +252,13 @@ def test_a_short_run_that_has_not_solved_it_decides_nothing():
     assert claim.holds is None
     assert claim.note == "100,000 episodes; the paper trained for 1,000,000."
     assert one(curves(episodes=100_000), "save-solves", network_claims).holds is True
+
+
+@pytest.mark.parametrize("name", NETWORK_FAILS)
+def test_a_network_claim_that_fails_after_a_short_run_is_undecided(name):
+    claim = one(curves(**NETWORK_FAILS[name], episodes=2_000), name, network_claims)
+    assert claim.holds is None
+    assert claim.note.endswith("2,000 episodes; the paper trained for 1,000,000.")
 
 
 def test_claims_about_small_budgets_say_so_at_large_ones():

@@ -42,6 +42,12 @@ def summary(seed, metrics=METRICS):
     }
 
 
+def test_an_agent_twice_would_count_its_seeds_twice(tmp_path):
+    with pytest.raises(InputError, match=r"--agents: .* different values"):
+        run("smoke", AXES | {"agents": ("q-learning",) * 2}, tmp_path / "out", False, "")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_curve_by_hand():
     found = summary(0)
     assert found["area_under_curve"] == (10_000, pytest.approx(1.95 / 3))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,15 @@ def test_a_score_is_the_test_at_the_budget_of_training(made):
     theirs = values(rows, metric="score", agent="q-learning", game=ENVS[0])
     assert ours == pytest.approx([0.9, 0.91, 0.92, 0.93, 0.94])
     assert theirs == pytest.approx([0.4, 0.41, 0.42, 0.43, 0.44])  # trains without search
+
+
+def test_a_score_at_another_budget_says_so():
+    axes = replace(suites.JAX_SUITE.scales["smoke"], budget=10, budgets=(3, 50))
+    cell = suites.Cell("", Path(), suites.settings(axes, ENVS[0], "save"), ())
+    line = {"env_steps": 64.0, "simulator_steps": 640.0, "time_s": 1.0}
+    tests = {"evaluation.csv": {3: np.array([0.25]), 50: np.array([0.75])}}
+    (score,) = select(suites.rows_of("x", axes, cell, [line], tests), metric="score")
+    assert (score["value"], score["budget"]) == (0.25, 3)
 
 
 def test_simulated_steps_count_on_their_own_axis(made):

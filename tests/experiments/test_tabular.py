@@ -6,6 +6,7 @@ import shutil
 import signal
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,19 @@ from save_rl.cli import main
 from save_rl.errors import InputError, Interrupted
 from save_rl.experiments import tightrope_tabular
 from save_rl.experiments.experiment import reproduce
-from save_rl.experiments.tightrope_tabular import SCALES, TIGHTROPE_TABULAR, cells, run_cell
+from save_rl.experiments.tightrope_tabular import (
+    SCALES,
+    TIGHTROPE_TABULAR,
+    TabularCell,
+    cells,
+    run_cell,
+)
+from save_rl.report.results import read_results, values
 
 # With the tests of training with tables, so that Numba compiles once.
 pytestmark = pytest.mark.xdist_group("tabular")
 run = partial(reproduce, TIGHTROPE_TABULAR)
+RECORDED = Path(__file__).parents[2] / "results" / "tightrope-tabular" / "results.csv"
 
 AXES = {
     "reward": ("dense",),
@@ -96,6 +105,14 @@ def test_the_same_command_gives_the_same_numbers(finished, tmp_path_factory):
     assert files(again)["figure.png"] == files(finished)["figure.png"]
 
 
+def test_recorded_results_can_be_made_again():
+    """Those of UCT, which take no time."""
+    setting = {"reward": "dense", "terminal": 95, "budget": 10}
+    recorded = values(read_results(RECORDED), agent="uct", **setting)[:4]
+    again = [run_cell(TabularCell("uct", seed, **setting), 500) for seed in range(4)]
+    assert again == pytest.approx(recorded)
+
+
 def keep_half(folder):
     """Leave every other row of the results, and none of the files that are made from them."""
     header, *rows = (folder / "results.csv").read_text().splitlines(keepends=True)
@@ -150,6 +167,16 @@ def test_other_axes_are_not_mixed_in(finished, changed, said):
     with pytest.raises(InputError, match=f"was started with {said}; repeat its settings"):
         run("smoke", AXES | changed, finished, True, "")
     assert files(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [("agents", ("save", "save")), ("budgets", (2, 5, 2)), ("terminal", (50, 50.0))],
+)
+def test_a_value_twice_would_count_its_seeds_twice(option, given, tmp_path):
+    with pytest.raises(InputError, match=f"--{option}: .* different values"):
+        run("smoke", AXES | {option: given}, tmp_path / "out", False, "")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_folder_of_another_experiment_is_not_resumed(tmp_path):

@@ -77,6 +77,20 @@ def test_the_p_value_counts_the_orders_at_least_as_large(a, b, orders):
     assert greater_p(a, b) == pytest.approx(orders / comb(6, 3))
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "p"),
+    [
+        ([1, 1, 1], [0, 0, 0], 1 / 20),
+        ([1, 1, 1], [0, 0, 1], 4 / 20),  # both zeros in b, with any of the four ones
+        ([1] * 5, [0, 0, 0, 1, 1], 21 / 252),  # all zeros in b, with two of the seven ones
+        ([0, 0, 0], [0, 0, 0], 1.0),
+        ([0, 0], [0, 1], 1.0),
+    ],
+)
+def test_ties_are_counted_exactly_too(a, b, p):
+    assert greater_p(a, b) == pytest.approx(p)
+
+
 def test_identical_constant_samples_say_nothing():
     assert greater_p([1.0] * 20, [1.0] * 20) == 1.0
 
@@ -88,6 +102,10 @@ def test_constant_samples_that_differ_are_told_apart():
 def test_a_rank_test_needs_values():
     with pytest.raises(ValueError, match="both sides"):
         greater_p([], [1.0])
+
+
+def test_what_is_not_a_number_has_no_p_value():
+    assert np.isnan(greater_p([1.0, np.nan], [0.0, 0.0]))
 
 
 def test_too_few_looks_at_the_smallest_sample():

@@ -140,8 +140,8 @@ def rows_of(name: str, axes: SuiteAxes, cell: Cell, metrics: Metrics, tests: Any
     last, by_budget = metrics[-1], tests["evaluation.csv"]
     rows += [row(last, "test_reward", float(x.mean()), k) for k, x in by_budget.items()]
     own = training_budget(made.agent, axes.budget)
-    tested = by_budget.get(own, by_budget[min(by_budget, key=lambda k: abs(k - own))])
-    rows.append(row(last, "score", float(tested.mean()), own))
+    nearest = min(by_budget, key=lambda k: abs(k - own))
+    rows.append(row(last, "score", float(by_budget[nearest].mean()), nearest))
     if last["time_s"] > metrics[0]["time_s"]:
         speed = (last["env_steps"] - metrics[0]["env_steps"]) / (
             last["time_s"] - metrics[0]["time_s"]

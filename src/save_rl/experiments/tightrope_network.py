@@ -10,6 +10,7 @@ import numpy as np
 from save_rl.agents import get_agent
 from save_rl.errors import require
 from save_rl.experiments.experiment import Experiment, Places, Work, folder_options
+from save_rl.experiments.runs import check_choices
 from save_rl.experiments.tightrope_claims import SOLVED, network_claims
 from save_rl.report.results import Row
 
@@ -29,7 +30,7 @@ class NetworkAxes:
     test_episodes: int = 128
 
     def check(self) -> None:
-        require(len(self.agents) > 0, "--agents", "()", "at least one agent")
+        check_choices(self, ("agents",))
         for agent in self.agents:
             settings(self, agent).check()
         require(0 <= self.terminal <= 100, "--terminal", self.terminal, "a percentage, 0 to 100")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from save_rl.agents import get_agent
 from save_rl.errors import Interrupted, require
 from save_rl.experiments.experiment import Experiment, Places, Work, folder_options
+from save_rl.experiments.runs import check_choices
 from save_rl.experiments.tightrope_claims import tabular_claims
 from save_rl.report.results import Row, read_results, write_results
 
@@ -41,8 +42,7 @@ class TabularAxes:
             require(0 <= terminal <= 100, "--terminal", terminal, "a percentage from 0 to 100")
         for budget in self.budgets:
             require(budget >= 1, "--budgets", budget, "at least 1")
-        for option in ("reward", "terminal", "budgets", "agents"):
-            require(len(getattr(self, option)) > 0, f"--{option}", "()", "at least one value")
+        check_choices(self, ("reward", "terminal", "budgets", "agents"))
         require(self.seeds >= 1, "--seeds", self.seeds, "at least 1")
         require(self.episodes >= 0, "--episodes", self.episodes, "0 or more")
 
@@ -84,7 +84,9 @@ def run_cell(cell: TabularCell, episodes: int) -> float:
 
     env = tightrope_simulator(cell.seed, reward=cell.reward, terminal=cell.terminal)
     # The seed determines the environment; the cell determines the randomness of training and tests.
-    stream = np.random.SeedSequence([cell.seed, zlib.crc32(repr(cell).encode())])
+    # Its text is that of results/tightrope-tabular, whatever the class is called.
+    settings = ", ".join(f"{name}={value!r}" for name, value in cell._asdict().items())
+    stream = np.random.SeedSequence([cell.seed, zlib.crc32(f"Cell({settings})".encode())])
     rewards = train_and_test(
         get_agent(cell.agent), env, cell.budget, int(stream.generate_state(1)[0] >> 1),
         TabularSettings(episodes=episodes),
@@ -177,7 +179,7 @@ TIGHTROPE_TABULAR = Experiment(
         "episodes": "Training episodes.",
     },
     work=work,
-    claims=lambda rows, _: tabular_claims(rows),
+    claims=lambda rows, axes: tabular_claims(rows, axes.episodes),
     figures=figures,
     settle=whole_percentages,
 )

@@ -30,42 +30,60 @@ def median_interval(
     return Interval(float(np.median(sample)), float(low), float(high))
 
 
-def greater_p(a: ArrayLike, b: ArrayLike) -> float:
-    """Return the one-sided Mann-Whitney U p-value for `a` (N,) being larger than `b` (M,)."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if a.size == 0 or b.size == 0:
-        raise ValueError("a rank test needs values on both sides")
-    if np.ptp(np.concatenate([a, b])) == 0:
-        return 1.0  # all values tie, so the test statistic has no variance
-
-    from scipy.stats import mannwhitneyu
-
-    return float(mannwhitneyu(a, b, alternative="greater").pvalue)
-
-
 MOST_SPLITS = 20_000
 """Splits of two samples up to which a rank test counts them all: 8 against 8 seeds."""
+
+
+def greater_p(a: ArrayLike, b: ArrayLike) -> float:
+    """Return the one-sided Mann-Whitney p-value for `a` (N,) being larger than `b` (M,).
+
+    Exact for few values, ties included: the share of all ways to split the values into N and M
+    whose rank sums are at least as large. For many, the normal approximation. nan if a value is.
+    """
+    counted = _rank_sums(a, b)
+    if counted is None:
+        return _approximate_p(a, b, "greater")
+    own, sums = counted
+    return float(np.mean(sums >= own))
 
 
 def two_sided_p(a: ArrayLike, b: ArrayLike) -> float:
     """Return the two-sided Mann-Whitney p-value of samples `a` (N,) and `b` (M,).
 
-    Exact for few values, ties included: the share of all ways to split the values into N and M
-    whose rank sums differ as much from their mean. For many, the normal approximation.
+    As `greater_p`, but with the rank sums that differ at least as much from their mean.
     """
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if a.size == 0 or b.size == 0:
-        raise ValueError("a rank test needs values on both sides")
-    from scipy.stats import mannwhitneyu, rankdata
+    counted = _rank_sums(a, b)
+    if counted is None:
+        return _approximate_p(a, b, "two-sided")
+    own, sums = counted
+    return float(np.mean(np.abs(sums) >= abs(own)))
 
-    if math.comb(a.size + b.size, a.size) > MOST_SPLITS:
-        together = np.concatenate([a, b])
-        return 1.0 if np.ptp(together) == 0 else float(mannwhitneyu(a, b).pvalue)
-    twice = np.rint(2 * rankdata(np.concatenate([a, b]))).astype(int)  # ranks may be halves
-    splits = np.array(list(itertools.combinations(range(len(twice)), a.size)))
-    sums = twice[splits].sum(1)
-    middle = a.size * (len(twice) + 1)
-    return float(np.mean(np.abs(sums - middle) >= abs(twice[: a.size].sum() - middle)))
+
+def _rank_sums(a: ArrayLike, b: ArrayLike) -> tuple[int, np.ndarray] | None:
+    """Return the rank sum of `a` and those of all splits; None with too many splits, or nan.
+
+    Twice the differences from their mean: whole numbers, where the ranks of ties may be halves.
+    """
+    from scipy.stats import rankdata
+
+    together, count = np.concatenate([a, b]), np.size(a)
+    if count in (0, together.size):
+        raise ValueError("a rank test needs values on both sides")
+    if math.comb(together.size, count) > MOST_SPLITS or np.isnan(together).any():
+        return None
+    twice = np.rint(2 * rankdata(together)).astype(int)
+    middle = count * (together.size + 1)
+    splits = np.array(list(itertools.combinations(range(together.size), count)))
+    return int(twice[:count].sum()) - middle, twice[splits].sum(1) - middle
+
+
+def _approximate_p(a: ArrayLike, b: ArrayLike, alternative: str) -> float:
+    """Return the p-value of many values; 1 if all tie, when the statistic has no variance."""
+    from scipy.stats import mannwhitneyu
+
+    if np.ptp(np.concatenate([a, b])) == 0:
+        return 1.0
+    return float(mannwhitneyu(a, b, alternative=alternative).pvalue)
 
 
 def too_few(*samples: Sequence[float] | np.ndarray, at_least: int = 5) -> bool:
