@@ -30,8 +30,10 @@ from save_rl.training.cluster.actor import (  # noqa: E402
     ActorProcess,
     ActorTask,
     SequenceLanes,
+    StepReply,
     StepRequest,
 )
+from save_rl.training.cluster.actor_group import ActorGroup  # noqa: E402
 from save_rl.training.cluster.inference import Inference  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
 from save_rl.training.cluster.trainer import ClusterTrainer  # noqa: E402
@@ -327,6 +329,73 @@ def test_actors_that_die_one_after_the_other_end_the_run(make_here):
     with pytest.raises(RunError, match=r"^--cluster: processes keep dying; the last one: "):
         advance(trainer, trainer.begin(), 1)
     assert trainer.group.deaths == 8
+
+
+class Quick:
+    """An actor that makes nothing of what it is asked for."""
+
+    def __init__(self, fetch, ask=None):
+        pass
+
+    def start(self, task):
+        return {"host": "here", "pid": 1, "versions": {}}
+
+    def act(self, request, parameters):
+        return StepReply(None, 0, 1)
+
+
+@pytest.fixture
+def group_here(monkeypatch):
+    """Make a group of `Quick` actors in this process; choose: see `LocalRay`."""
+
+    def group(actors, choose):
+        monkeypatch.setattr(actor_group, "_SILENCE", np.inf)
+        monkeypatch.setattr(actor_group, "ActorProcess", Quick)
+        monkeypatch.setattr(actor_group, "other_version", lambda theirs: "")
+        monkeypatch.setattr(actor_group, "ray", LocalRay(choose))
+        made = ActorGroup(settings(lanes=32), ClusterSettings(actors=actors), lambda text: None)
+        made.begin(-1)
+        return made
+
+    return group
+
+
+REQUEST = StepRequest(episodes=0, env_steps=0, length=1.0, level=-1, version=0)
+
+
+def test_actors_that_die_at_their_first_step_end_the_run(group_here):
+    """Although each of them has started well."""
+    order = random.Random(2)
+
+    def choose(references):
+        assert sum(place.life for place in group.places) < 50, "the run goes on for ever"
+        for place in group.places:
+            place.actor.alive = not place.ready
+        return order.choice(references)
+
+    group = group_here(3, choose)
+    with pytest.raises(RunError, match=r"^--cluster: processes keep dying; the last one: "):
+        group.next(REQUEST)
+
+
+def test_all_actors_of_a_node_may_die_together(group_here):
+    """Another process takes long to start, and those that live have answered meanwhile."""
+    lost = []
+
+    def choose(references):
+        starting = [place.starting for place in group.places]
+        return min(references, key=lambda one: (one in starting) == bool(lost))
+
+    group = group_here(30, choose)
+    group.next(REQUEST)
+    lost += group.places[:20]
+    assert all(place.owed for place in lost)
+    for place in lost:
+        place.actor.alive = False
+    first, _ = group.next(REQUEST)
+    assert first == group.places[20].first
+    assert group.deaths == 20
+    assert [place.life for place in group.places] == [1] * 20 + [0] * 10
 
 
 def test_ray_says_of_a_killed_actor_what_its_stand_in_says(joined):
