@@ -22,6 +22,7 @@ from save_rl.training.r2d2.learner import SequenceLearner
 from save_rl.training.r2d2.network import to_batch
 from save_rl.training.r2d2.trainer import R2D2Trainer
 from save_rl.training.run import checkpoint
+from save_rl.training.run.trainers import environments
 from save_rl.training.settings import TrainSettings
 from tests.training.pictures import Pictures
 
@@ -121,6 +122,16 @@ def test_several_seeds_are_refused():
     chosen = replace(settings(), seeds=(0, 1))
     with pytest.raises(InputError, match=r"^--seed: \(0, 1\) .* one number for 'r2d2-save'; start"):
         R2D2Trainer(chosen, [Pictures(), Pictures()])
+
+
+def test_forbidden_actions_are_refused():
+    env = "tests.training.pictures:Masked"
+    with pytest.raises(InputError) as refusal:
+        environments(replace(settings(), env=env))
+    assert str(refusal.value) == (
+        f"--agent: 'r2d2-save' takes any action in any state, and '{env}' has an action_mask; "
+        "leave it out, and let forbidden actions do nothing."
+    )
 
 
 def test_there_is_one_discount(trained):
