@@ -54,7 +54,7 @@ class ClusterTrainer:
     ):
         agent = get_agent(settings.agent)
         require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number with --cluster")
-        cluster.check(settings.lanes, agent)
+        cluster.check(settings.lanes, agent, settings.reward_scale)
         kind = SequenceLearning if agent.recurrent else TransitionLearning
         self.learning = kind(
             settings, simulators, sources, train=False, test_lanes=max(test_lanes, 1), warn=warn,
