@@ -260,6 +260,14 @@ def test_a_run_moves_from_one_machine_to_a_cluster_and_back(make_here, kind, cha
     here.close()
 
 
+@pytest.mark.parametrize("changes", [{}, pytest.param(RECURRENT, marks=pytest.mark.slow)])
+def test_a_run_that_moves_to_one_machine_begins_another_episode_in_every_lane(make_here, changes):
+    trainer = make_here(actors=2, changes=changes)
+    saved = trainer.snapshot(trainer.begin())
+    seeds = (saved.state if changes else saved).episode_seed
+    assert len(np.unique(seeds)) == seeds.size == trainer.settings.lanes
+
+
 def test_the_replay_ratio_holds_whoever_is_faster(make_here):
     order, most = random.Random(5), []
 
