@@ -356,12 +356,12 @@ class Quick:
 def group_here(monkeypatch):
     """Make a group of `Quick` actors in this process; choose: see `LocalRay`."""
 
-    def group(actors, choose):
+    def group(actors, choose, said=lambda text: None):
         monkeypatch.setattr(actor_group, "_SILENCE", np.inf)
         monkeypatch.setattr(actor_group, "ActorProcess", Quick)
         monkeypatch.setattr(actor_group, "other_version", lambda theirs: "")
         monkeypatch.setattr(actor_group, "ray", LocalRay(choose))
-        made = ActorGroup(settings(lanes=32), ClusterSettings(actors=actors), lambda text: None)
+        made = ActorGroup(settings(lanes=32), ClusterSettings(actors=actors), said)
         made.begin(-1)
         return made
 
@@ -404,6 +404,23 @@ def test_all_actors_of_a_node_may_die_together(group_here):
     assert first == group.places[20].first
     assert group.deaths == 20
     assert [place.life for place in group.places] == [1] * 20 + [0] * 10
+
+
+def test_an_actor_that_dies_before_it_is_ready_is_not_taken_for_the_one_before(group_here):
+    said = []
+
+    def choose(references):
+        (place,) = group.places
+        place.actor.alive = place.steps == 0 or group.deaths == 2
+        return references[0]
+
+    group = group_here(1, choose, said.append)
+    for _ in range(2):
+        group.next(REQUEST)
+    assert said == [
+        f"actor 0 is gone, {where}; another one takes its place"
+        for where in ("here (process 1)", "before it was ready")
+    ]
 
 
 def test_ray_says_of_a_killed_actor_what_its_stand_in_says(joined):

@@ -196,6 +196,7 @@ class ActorGroup:
 
     def _fill(self, place: _Place) -> None:
         place.life += 1
+        place.where = ""
         place.since = time.monotonic()
         place.owed.clear()
         # Ray waits for a free core, and for nodes to come, by itself.
