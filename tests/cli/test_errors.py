@@ -574,6 +574,10 @@ CLUSTERS = {
         "--cluster.inference: 'learner' is not possible; it must be 'actors' for 'r2d2', whose "
         "lanes remember."
     ),
+    f"{POLE} --cluster auto --cluster.inference learner --reward-scale 0": (
+        "--cluster.inference: 'learner' is not possible; it must be 'actors' with --reward-scale "
+        "0, as only actors know what was measured."
+    ),
     f"{POLE} --cluster here": (
         "--cluster: 'here' is not possible; it must be 'auto', or HOST:PORT as ray start prints it."
     ),

@@ -196,6 +196,23 @@ def test_a_hand_worked_episode():
     assert ring.added.tolist() == [5]
 
 
+def test_an_episode_that_begins_ends_the_wait_for_the_rest_of_another():
+    # An actor of a cluster is lost after rewards 1 and 2; its lane goes on elsewhere, with a new
+    # episode of 16 and 32. Nobody knows how the first one went on; γ = ½.
+    moment = of_seeds(transitions(0, 1, [0.0]))
+    ring = empty_like(moment, 5)
+    yes, no = np.array([[True]]), np.array([[False]])
+    for step, (reward, begins, over) in enumerate(
+        [(1.0, yes, no), (2.0, no, no), (16.0, yes, no), (32.0, no, yes)]
+    ):
+        moment = of_seeds(transitions(step, 1, [reward]))
+        ring = host_replay.add(
+            ring, moment, sizes_of(moment), yes, over, 0.5, True, begins=begins
+        )  # fmt: skip
+    np.testing.assert_allclose(ring.returns, [[2.0, 2.0, 32.0, 32.0, 0.0]])
+    np.testing.assert_array_equal(ring.unfinished, [[True, True, False, False, False]])
+
+
 def test_without_tracking_samples_are_whole_transitions_all_the_same():
     lanes = 3
     ring = empty_like(new(0, lanes, np.zeros((2, 3))), 7)

@@ -45,6 +45,13 @@ class Pictures:
         }  # fmt: skip
 
 
+class Masked(Pictures):
+    """Forbids an action."""
+
+    def action_mask(self, state):
+        return np.arange(ACTIONS) != state.number % ACTIONS
+
+
 class DiesOnce(Pictures):
     """Ends its process, as an emulator can, in the step number `after` of all; but once only.
 

@@ -30,8 +30,10 @@ from save_rl.training.cluster.actor import (  # noqa: E402
     ActorProcess,
     ActorTask,
     SequenceLanes,
+    StepReply,
     StepRequest,
 )
+from save_rl.training.cluster.actor_group import ActorGroup  # noqa: E402
 from save_rl.training.cluster.inference import Inference  # noqa: E402
 from save_rl.training.cluster.settings import ClusterSettings  # noqa: E402
 from save_rl.training.cluster.trainer import ClusterTrainer  # noqa: E402
@@ -258,6 +260,14 @@ def test_a_run_moves_from_one_machine_to_a_cluster_and_back(make_here, kind, cha
     here.close()
 
 
+@pytest.mark.parametrize("changes", [{}, pytest.param(RECURRENT, marks=pytest.mark.slow)])
+def test_a_run_that_moves_to_one_machine_begins_another_episode_in_every_lane(make_here, changes):
+    trainer = make_here(actors=2, changes=changes)
+    saved = trainer.snapshot(trainer.begin())
+    seeds = (saved.state if changes else saved).episode_seed
+    assert len(np.unique(seeds)) == seeds.size == trainer.settings.lanes
+
+
 def test_the_replay_ratio_holds_whoever_is_faster(make_here):
     order, most = random.Random(5), []
 
@@ -327,6 +337,90 @@ def test_actors_that_die_one_after_the_other_end_the_run(make_here):
     with pytest.raises(RunError, match=r"^--cluster: processes keep dying; the last one: "):
         advance(trainer, trainer.begin(), 1)
     assert trainer.group.deaths == 8
+
+
+class Quick:
+    """An actor that makes nothing of what it is asked for."""
+
+    def __init__(self, fetch, ask=None):
+        pass
+
+    def start(self, task):
+        return {"host": "here", "pid": 1, "versions": {}}
+
+    def act(self, request, parameters):
+        return StepReply(None, 0, 1)
+
+
+@pytest.fixture
+def group_here(monkeypatch):
+    """Make a group of `Quick` actors in this process; choose: see `LocalRay`."""
+
+    def group(actors, choose, said=lambda text: None):
+        monkeypatch.setattr(actor_group, "_SILENCE", np.inf)
+        monkeypatch.setattr(actor_group, "ActorProcess", Quick)
+        monkeypatch.setattr(actor_group, "other_version", lambda theirs: "")
+        monkeypatch.setattr(actor_group, "ray", LocalRay(choose))
+        made = ActorGroup(settings(lanes=32), ClusterSettings(actors=actors), said)
+        made.begin(-1)
+        return made
+
+    return group
+
+
+REQUEST = StepRequest(episodes=0, env_steps=0, length=1.0, level=-1, version=0)
+
+
+def test_actors_that_die_at_their_first_step_end_the_run(group_here):
+    """Although each of them has started well."""
+    order = random.Random(2)
+
+    def choose(references):
+        assert sum(place.life for place in group.places) < 50, "the run goes on for ever"
+        for place in group.places:
+            place.actor.alive = not place.ready
+        return order.choice(references)
+
+    group = group_here(3, choose)
+    with pytest.raises(RunError, match=r"^--cluster: processes keep dying; the last one: "):
+        group.next(REQUEST)
+
+
+def test_all_actors_of_a_node_may_die_together(group_here):
+    """Another process takes long to start, and those that live have answered meanwhile."""
+    lost = []
+
+    def choose(references):
+        starting = [place.starting for place in group.places]
+        return min(references, key=lambda one: (one in starting) == bool(lost))
+
+    group = group_here(30, choose)
+    group.next(REQUEST)
+    lost += group.places[:20]
+    assert all(place.owed for place in lost)
+    for place in lost:
+        place.actor.alive = False
+    first, _ = group.next(REQUEST)
+    assert first == group.places[20].first
+    assert group.deaths == 20
+    assert [place.life for place in group.places] == [1] * 20 + [0] * 10
+
+
+def test_an_actor_that_dies_before_it_is_ready_is_not_taken_for_the_one_before(group_here):
+    said = []
+
+    def choose(references):
+        (place,) = group.places
+        place.actor.alive = place.steps == 0 or group.deaths == 2
+        return references[0]
+
+    group = group_here(1, choose, said.append)
+    for _ in range(2):
+        group.next(REQUEST)
+    assert said == [
+        f"actor 0 is gone, {where}; another one takes its place"
+        for where in ("here (process 1)", "before it was ready")
+    ]
 
 
 def test_ray_says_of_a_killed_actor_what_its_stand_in_says(joined):

@@ -13,7 +13,7 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
-from save_rl.errors import InputError  # noqa: E402
+from save_rl.errors import InputError, RunError  # noqa: E402
 from save_rl.training.cluster import learner, local_cluster, run  # noqa: E402
 from save_rl.training.cluster.display import rows  # noqa: E402
 from save_rl.training.cluster.run import train_on_cluster  # noqa: E402
@@ -110,6 +110,17 @@ def test_a_learner_that_is_killed_goes_on(cluster, tmp_path):
     events = b"".join(path.read_bytes() for path in out.glob("events*"))
     assert b"cluster_parameter_age/seed3" in events
     wait_for(lambda: not called(ray_process, "ray::Learner") + called(ray_process, "ray::Actor"))
+
+
+def test_a_learner_that_dies_eight_times_without_a_checkpoint_gives_up(tmp_path):
+    (tmp_path / "checkpoints" / f"{3:09d}").mkdir(parents=True)
+    process = object.__new__(learner.LearnerProcess)
+    process._again, process._out, process._said = True, tmp_path, []
+    assert [process._count_restarts() for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+    (tmp_path / "checkpoints" / f"{4:09d}").mkdir()
+    assert [process._count_restarts() for _ in range(7)] == [8, 9, 10, 11, 12, 13, 14]
+    with pytest.raises(RunError, match="the learner died 8 times without a new checkpoint"):
+        process._count_restarts()
 
 
 @pytest.mark.slow

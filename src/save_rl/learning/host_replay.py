@@ -119,8 +119,8 @@ def add(
     moved: `[seeds, lanes]`, true for lanes that stepped; the episodes of the others are abandoned.
     over: the episode ends with this transition. track: update returns. first: index of the first
     of these lanes, if the replay serves others, too. running: `[seeds]`; the others rest, and keep
-    their episodes. Default all. begins: the episode begins with this transition; needed for n-step
-    transitions.
+    their episodes. Default all. begins: the episode begins with this transition, so the one before
+    in its lane was finished or is abandoned; needed for n-step transitions.
     """
     seeds, capacity = replay.lane.shape
     count = moved.cumsum(1)
@@ -137,8 +137,9 @@ def add(
         replay.size[seed, slots[seed, lanes]] = sizes[seed, lanes]
         if track and (running is None or running[seed]):
             own = HostReplay(None, *(x if x is None else x[seed] for x in replay[1:]))  # pyright: ignore[reportArgumentType]
+            left = ~moved[seed] if begins is None else ~moved[seed] | begins[seed]
             _track(own, slots[seed, lanes], np.asarray(transitions.reward)[seed], moved[seed],
-                   over[seed], gamma, first)  # fmt: skip
+                   over[seed], left, gamma, first)  # fmt: skip
     return replay._replace(data=data)
 
 
@@ -165,13 +166,18 @@ def _link(
 
 def _track(
     replay: HostReplay, slots: np.ndarray, reward: np.ndarray, moved: np.ndarray, over: np.ndarray,
-    gamma: float, first: int,
+    left: np.ndarray, gamma: float, first: int,
 ) -> None:  # fmt: skip
-    """Add the rewards of one seed's lanes to the returns of their episodes, in place."""
+    """Add the rewards of one seed's lanes to the returns of their episodes, in place.
+
+    left: lanes whose episode so far was abandoned.
+    """
+    replay.lane[slots] = -1
+    own = np.flatnonzero((replay.lane >= first) & (replay.lane < first + len(moved)))
+    replay.lane[own[left[replay.lane[own] - first]]] = -1
     replay.lane[slots], replay.unfinished[slots] = first + np.flatnonzero(moved), True
     replay.returns[slots], replay.weight[slots] = 0.0, 1.0
-    own = np.flatnonzero((replay.lane >= first) & (replay.lane < first + len(moved)))
-    replay.lane[own[~moved[replay.lane[own] - first]]] = -1
+    own = np.append(own, slots)
     going = own[replay.unfinished[own] & (replay.lane[own] >= 0)]
     lane = replay.lane[going] - first
     replay.returns[going] += replay.weight[going] * reward[lane]

@@ -243,7 +243,10 @@ class SequenceReplay:
 
     def _weigh(self, slots: np.ndarray, priority: np.ndarray) -> None:
         if not np.all(np.isfinite(priority) & (priority >= 0)):
-            raise RunError("A priority is negative or not finite.")
+            raise RunError(
+                "A priority is negative or not finite: the TD errors of loss_q are too large. The "
+                "last good checkpoint is kept; a smaller --r2d2.network.learning-rate often helps."
+            )
         weights = np.maximum(priority, _SMALLEST).astype(np.float64) ** self.settings.exponent
         _set(self._tree, slots, weights)
 

@@ -1,6 +1,7 @@
 """R2D2 in parts, as on a cluster: collectors with some of the lanes, a learner without any."""
 
 import pickle
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from save_rl.envs.layout import Layout
 from save_rl.learning.exploration import epsilon_ladder
+from save_rl.learning.sequence_replay import Packed
 from save_rl.training.host.actor import Actor
 from save_rl.training.r2d2.collector import SequenceCollector
 from save_rl.training.r2d2.learner import SequenceLearner
@@ -92,3 +94,23 @@ def test_collectors_share_the_lanes(setup):
     assert not state.episode_step.any()  # they are counted where they are played
     assert [x.episode_step.shape for x in episodes] == [(1, 3), (1, 1)]
     assert learner.replay.inserted > 6
+
+
+def test_learning_goes_on_when_sequences_grow_and_fewer_fit(setup):
+    """The minimum is for the start: later, the limit in bytes may leave fewer."""
+    room = 2 * setup.r2d2.replay.minimum * 10_000
+    few = replace(setup.r2d2.replay, capacity_bytes=room)
+    learner = SequenceLearner(Setup(settings(replay=few), setup.layout))
+    drawn = []
+
+    def update(before, batch, number):
+        drawn.append(len(batch.data))
+        return before, {"priorities": np.ones(few.batch)}
+
+    learner._update, state = update, learner.blank()
+    for size in [100] * few.minimum + [room // 2] * 10:
+        learner.replay.add(Packed(bytes(size), 1.0))
+        state = learner.take_in(state, learner.updates(state))
+    assert len(learner.replay) == 2 < few.minimum
+    assert drawn == [few.batch] * int(10 * few.samples_per_insert / few.batch)
+    learner.close()

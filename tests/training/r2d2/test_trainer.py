@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from save_rl.envs import make
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Source
 from save_rl.errors import InputError
 from save_rl.learning.r2d2_settings import (
@@ -20,8 +21,10 @@ from save_rl.learning.r2d2_settings import (
 from save_rl.training.r2d2.collector import SequenceCollector
 from save_rl.training.r2d2.learner import SequenceLearner
 from save_rl.training.r2d2.network import to_batch
+from save_rl.training.r2d2.setup import shows_frames
 from save_rl.training.r2d2.trainer import R2D2Trainer
 from save_rl.training.run import checkpoint
+from save_rl.training.run.trainers import environments
 from save_rl.training.settings import TrainSettings
 from tests.training.pictures import Pictures
 
@@ -121,6 +124,24 @@ def test_several_seeds_are_refused():
     chosen = replace(settings(), seeds=(0, 1))
     with pytest.raises(InputError, match=r"^--seed: \(0, 1\) .* one number for 'r2d2-save'; start"):
         R2D2Trainer(chosen, [Pictures(), Pictures()])
+
+
+def test_forbidden_actions_are_refused():
+    env = "tests.training.pictures:Masked"
+    with pytest.raises(InputError) as refusal:
+        environments(replace(settings(), env=env))
+    assert str(refusal.value) == (
+        f"--agent: 'r2d2-save' takes any action in any state, and '{env}' has an action_mask; "
+        "leave it out, and let forbidden actions do nothing."
+    )
+
+
+@pytest.mark.parametrize(("kind", "fits"), [(np.uint8, True), (np.float32, False)])
+def test_frames_are_bytes(monkeypatch, kind, fits):
+    """Replay would round others to bytes, which the network that acts does not see."""
+    push = Pictures._push
+    monkeypatch.setattr(Pictures, "_push", lambda *given: push(*given).astype(kind))
+    assert shows_frames(Layout.of(Pictures())) == fits
 
 
 def test_there_is_one_discount(trained):

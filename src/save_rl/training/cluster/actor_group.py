@@ -5,7 +5,7 @@ Every actor owes at most `ahead` answers, so the number of waiting answers is bo
 
 import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -30,7 +30,8 @@ except ImportError as error:
         "--cluster needs Ray; install it with: pip install 'save-rl[cluster]'."
     ) from error
 
-_DEATHS_IN_A_ROW = 8  # without an answer in between
+_DEATHS_IN_A_ROW = 8  # in one place, without a step of any actor in between
+_INFERENCE = -1  # its number among the places
 _PATIENCE = 120.0  # seconds without any actor, at the start and later
 _SILENCE = 5.0  # seconds that an actor may wait for a core before the run says so
 _GONE = (
@@ -88,7 +89,9 @@ class ActorGroup:
         self.places = [
             _Place(number, lanes, int(firsts[number])) for number, lanes in enumerate(sizes)
         ]
-        self.deaths, self._in_a_row = 0, 0
+        self.deaths = 0
+        # By the place, since an actor last made a step; a node takes all its actors with it.
+        self._in_a_row: Counter[int] = Counter()
         self._told, self._looked = (
             False,
             0.0,
@@ -149,7 +152,7 @@ class ActorGroup:
 
     def _restart_inference(self, error: Exception) -> None:
         """Replace the inference process and all actors; episodes in progress are lost."""
-        self._count_death(error)
+        self._count_death(_INFERENCE, error)
         self._said("the inference process is gone; all actors are restarted")
         self.close()
         self.begin(self._level)
@@ -193,6 +196,7 @@ class ActorGroup:
 
     def _fill(self, place: _Place) -> None:
         place.life += 1
+        place.where = ""
         place.since = time.monotonic()
         place.owed.clear()
         # Ray waits for a free core, and for nodes to come, by itself.
@@ -244,10 +248,10 @@ class ActorGroup:
                 return place, None
             where = f" on {place.where}" if place.where else ""
             raise RunError(f"--cluster: actor {place.number}{where}: {cause}") from error
-        self._in_a_row = 0
         if place.starting is not None:
             self._welcome(place, found)
             return place, None
+        self._in_a_row.clear()
         _, request = place.owed.popleft()
         place.steps += 1
         place.version = request.version
@@ -281,15 +285,15 @@ class ActorGroup:
 
     def _replace(self, place: _Place, error: Exception) -> None:
         """Start a new actor for a place; the answers that the old one owed are lost."""
-        self._count_death(error)
+        self._count_death(place.number, error)
         where = place.where or "before it was ready"
         self._said(f"actor {place.number} is gone, {where}; another one takes its place")
         self._fill(place)
 
-    def _count_death(self, error: Exception) -> None:
+    def _count_death(self, number: int, error: Exception) -> None:
         self.deaths += 1
-        self._in_a_row += 1
-        if self._in_a_row >= _DEATHS_IN_A_ROW:
+        self._in_a_row[number] += 1
+        if self._in_a_row[number] >= _DEATHS_IN_A_ROW:
             reason = str(error).strip().splitlines()[0]
             raise RunError(f"--cluster: processes keep dying; the last one: {reason}")
 

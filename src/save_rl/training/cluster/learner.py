@@ -191,7 +191,7 @@ class LearnerProcess:
         restarts = notes["restarts"] + 1
         notes = {"restarts": restarts, "in_a_row": in_a_row, "checkpoint": newest}
         write_atomically(path, json.dumps(notes, indent=2) + "\n")
-        if in_a_row > _DEATHS_IN_A_ROW:
+        if in_a_row >= _DEATHS_IN_A_ROW:
             raise RunError(
                 f"--cluster: the learner died {in_a_row} times without a new checkpoint; Ray's log "
                 "of it may say why."

@@ -133,7 +133,7 @@ def check_request(
     """Refuse impossible settings before anything is started."""
     settings.check()
     require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number with --cluster")
-    cluster.check(settings.lanes, get_agent(settings.agent))
+    cluster.check(settings.lanes, get_agent(settings.agent), settings.reward_scale)
     require(device in ("auto", "cpu", "gpu"), "--device", repr(device), "'auto', 'cpu' or 'gpu'")
     require(workers >= -1, "--workers", workers, "-1 or 0 (no processes) or more")
     require(step_timeout == 0, "--step-timeout", step_timeout, "0 with --cluster")

@@ -26,7 +26,7 @@ class ClusterSettings:
     """Where searches evaluate the network: in every actor, on its core, or in one process beside
     the learner, on its GPU, in batches of all actors."""
 
-    def check(self, lanes: int, agent: Agent) -> None:
+    def check(self, lanes: int, agent: Agent, reward_scale: float) -> None:
         """Refuse impossible settings before any work."""
         allowed = f"between 1 and --lanes ({lanes}), as every actor has one at least"
         require(1 <= self.actors <= lanes, "--cluster.actors", self.actors, allowed)
@@ -36,3 +36,6 @@ class ClusterSettings:
         answered = self.inference == "actors" or not agent.recurrent
         allowed = f"'actors' for '{agent.name}', whose lanes remember"
         require(answered, "--cluster.inference", repr(self.inference), allowed)
+        fits = self.inference == "actors" or reward_scale > 0
+        allowed = "'actors' with --reward-scale 0, as only actors know what was measured"
+        require(fits, "--cluster.inference", repr(self.inference), allowed)

@@ -21,7 +21,7 @@ from save_rl.training.cluster.actor_group import ActorGroup
 from save_rl.training.cluster.settings import ClusterSettings
 from save_rl.training.counters import Counters
 from save_rl.training.host import trainer as host
-from save_rl.training.host.actor import LEARN
+from save_rl.training.host.actor import LEARN, RESET, Actor
 from save_rl.training.host.collector import Experience
 from save_rl.training.r2d2.collector import blank_lanes, no_episodes
 from save_rl.training.r2d2.learner import TrainState as SequenceState
@@ -54,7 +54,7 @@ class ClusterTrainer:
     ):
         agent = get_agent(settings.agent)
         require(len(settings.seeds) == 1, "--seed", settings.seeds, "one number with --cluster")
-        cluster.check(settings.lanes, agent)
+        cluster.check(settings.lanes, agent, settings.reward_scale)
         kind = SequenceLearning if agent.recurrent else TransitionLearning
         self.learning = kind(
             settings, simulators, sources, train=False, test_lanes=max(test_lanes, 1), warn=warn,
@@ -169,6 +169,12 @@ class ClusterTrainer:
         self._local.watch_tests(report)
 
 
+def _new_seeds(actor: Actor, state: Any) -> np.ndarray:
+    """Return reset seeds `[1, lanes]` that no round before had."""
+    shape = state.episode_seed.shape
+    return actor.random(0, RESET, int(state.steps[0])).integers(2**31, size=shape)
+
+
 class TransitionLearning:
     """Learns from transitions, as `HostTrainer` does."""
 
@@ -184,8 +190,10 @@ class TransitionLearning:
         return self.trainer.blank()
 
     def snapshot(self, state: host.TrainState) -> host.TrainState:
-        """Return the arrays to write to a checkpoint."""
-        return state
+        """Return the arrays to write to a checkpoint, with episodes to begin on one machine."""
+        seeds = _new_seeds(self.trainer.actor, state)
+        wanted = np.full(seeds.shape, self.level(state), np.int32)
+        return state._replace(episode_seed=seeds, episode_wanted=wanted)
 
     def restore(self, state: host.TrainState) -> host.TrainState:
         """Return the state of a checkpoint, without its current episodes."""
@@ -248,8 +256,9 @@ class SequenceLearning:
         return self._learner.begin()
 
     def snapshot(self, state: SequenceState) -> Saved:
-        """Return the arrays to write to a checkpoint."""
+        """Return the arrays to write to a checkpoint, with episodes to begin on one machine."""
         lanes = blank_lanes(self.trainer.setup, self.trainer.settings.lanes)
+        state = state._replace(episode_seed=_new_seeds(self.trainer.actor, state))
         return Saved(state, lanes, self._learner.replay.state())
 
     def restore(self, state: Saved) -> SequenceState:

@@ -190,7 +190,7 @@ class SequenceLearner:
         """Draw the batches of all updates that are due, and start these in the thread."""
         replay, settings, made = self.replay, self._setup.r2d2.replay, int(state.updates[0])
         due: list[Drawn] = []
-        while len(replay) >= settings.minimum and replay.owed >= settings.batch:
+        while replay.owed >= settings.batch:  # never before the minimum
             seed = (self._setup.settings.seeds[0], LEARN, made + len(due))
             due.append(replay.draw(np.random.default_rng(seed)))
         return Updates(self._thread, self._update, replay, state.learner, made, due)

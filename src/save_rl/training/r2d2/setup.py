@@ -63,4 +63,6 @@ def _filled_in(settings: TrainSettings) -> tuple[Agent, TrainSettings]:
 def shows_frames(layout: Layout) -> bool:
     """Test whether observations are those of the recurrent network, see `networks.recurrent`."""
     shown = {name: shape for name, _, shape in layout.observation}
-    return shown == {"frames": (SIZE, SIZE, STACK), "action": (), "reward": ()}
+    kinds = {name: np.dtype(kind) for name, kind, _ in layout.observation}
+    wanted = {"frames": (SIZE, SIZE, STACK), "action": (), "reward": ()}
+    return shown == wanted and kinds["frames"] == np.uint8  # replay keeps bytes

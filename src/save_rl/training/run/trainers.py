@@ -97,6 +97,11 @@ def _check_frames(settings: TrainSettings, env: Any, on_host: bool, plays: Agent
             f"--agent: '{agent.name}' learns from frames, and '{settings.env}' shows none; it "
             "needs atari/GAME, or a Python simulator with the same observations."
         )
+    if agent.recurrent and hasattr(env, "action_mask"):
+        raise InputError(
+            f"--agent: '{agent.name}' takes any action in any state, and '{settings.env}' has an "
+            "action_mask; leave it out, and let forbidden actions do nothing."
+        )
     if frames and not agent.recurrent:
         known = ", ".join(name for name, row in AGENTS.items() if row.recurrent)
         raise InputError(
