@@ -22,7 +22,7 @@ from save_rl.envs.pool import Pool, Source
 from save_rl.envs.watchdog import Watchdog
 from save_rl.envs.worker import Request
 from save_rl.envs.worker_process import WorkerProcess
-from save_rl.errors import RunError
+from save_rl.errors import InputError, RunError
 from tests.envs import pool_simulators
 from tests.envs.pool_simulators import (
     END,
@@ -815,6 +815,17 @@ def test_a_simulator_that_workers_can_not_make_is_refused(how, count, words):
     assert workers(f'"home": {os.getpid()}') == []
     del error
     assert open_files() == files
+
+
+def test_simulators_of_different_shapes_do_not_share_a_pool():
+    alike = [pool_simulators.walk(), pool_simulators.walk(1)]
+    for other, what in (
+        (pool_simulators.countdown(), r"num_actions is 5 and 4; "),
+        (pool_simulators.chance(), "stochastic is False and True; "),
+        (pool_simulators.rich(), "observation is "),
+    ):
+        with pytest.raises(InputError, match=f"^ENV: its simulators of two seeds differ: {what}"):
+            Pool([*alike, other], [2])
 
 
 def test_a_worker_that_would_start_workers_is_told_how_to_avoid_it():
