@@ -252,11 +252,16 @@ class Helped(Walk):
 
 
 class Forking(Faulty):
-    """A worker that makes it forks a process, which ends when there is a file of this name."""
+    """A worker that makes it forks or starts a process, which ends when this file is there."""
 
-    def __init__(self, home: int, end: str):
+    def __init__(self, home: int, end: str, forks: bool):
         super().__init__()
-        if os.getpid() != home and os.fork() == 0:
+        if os.getpid() == home:
+            return
+        if not forks:
+            code = f"while [ ! -e {end} ]; do sleep 0.1; done"
+            self._helper = subprocess.Popen(["sh", "-c", code], close_fds=False)
+        elif os.fork() == 0:
             wait_until(lambda: os.path.exists(end))
             os._exit(0)
 
@@ -381,8 +386,8 @@ def not_here(home: int, how: str) -> NotHere:
     return NotHere(home, how)
 
 
-def forking(home: int, end: str) -> Forking:
-    return Forking(home, end)
+def forking(home: int, end: str, forks: bool) -> Forking:
+    return Forking(home, end, forks)
 
 
 def compiling(end: str) -> Compiling:

@@ -652,9 +652,10 @@ def test_a_worker_that_died_need_not_be_waited_for(pair, diary):
     assert_replaced(pool, before)
 
 
-def test_a_process_that_a_simulator_has_forked_does_not_hide_the_end_of_its_worker(tmp_path):
+@pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
+def test_a_process_of_a_simulator_does_not_hide_the_end_of_its_worker(tmp_path, forks):
     end, said = tmp_path / "end", []
-    options = {"home": os.getpid(), "end": str(end)}
+    options = {"home": os.getpid(), "end": str(end), "forks": forks}
     with open_pool("forking", [2], 1, said.append, **options) as pool:
         begin(pool)
         pool.step(0, np.zeros(2, int), np.array([GO, flawed("exit")]), 1)

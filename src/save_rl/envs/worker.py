@@ -245,6 +245,8 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
     traceback of a crash. task: JSON, what to simulate.
     """
     die_with(parent)
+    for number in (requests, replies, memory, crash):
+        os.set_inheritable(number, False)
     os.register_at_fork(after_in_child=partial(_leave, os.getpid(), requests, replies))
     crash_file = os.fdopen(crash, "w")
     faulthandler.enable(crash_file)
