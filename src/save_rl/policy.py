@@ -83,7 +83,7 @@ class Policy:
         if self._simulator is None:
             s = self.settings
             require_trust(s.env, "this policy", self._trust, "load")
-            self._simulator = self._fitting(make_simulator(s.env, self.seed, **s.env_options))
+            self._simulator = self._fitting(make_simulator(s.env, self.seed, **s.all_env_options))
         return self._simulator
 
     def act(
@@ -358,7 +358,7 @@ def _environment(
     if simulator is not None:
         env, on_host = simulator, True
     else:
-        env = make(settings.env, settings.seeds[0], **settings.env_options)
+        env = make(settings.env, settings.seeds[0], **settings.all_env_options)
         on_host = runs_on_host(env, settings.env)
     if on_host:
         layout = python_layout(env)

@@ -97,6 +97,8 @@ AT_ONCE = {
     "an empty array seen": start(np.zeros(0)),
     "an empty dictionary seen": start({}),
     "a dictionary in a dictionary seen": start({"a": {"b": 1.0}}),
+    "a dictionary of numbers seen": start({0: np.zeros(2), 1: np.zeros(2)}),
+    "a dictionary without a word seen": start({"": np.zeros(2)}),
     "complex numbers seen": start(np.array([1j, 2.0])),
     "dates seen": start(np.array(["2020-01-01"], "datetime64[D]")),
     "NaN seen": start(np.array([np.nan, 0.0])),

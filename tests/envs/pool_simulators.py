@@ -6,6 +6,7 @@ Nothing here imports JAX.
 
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.worker import Lanes, Request
+from save_rl.envs.worker import REPLY, Lanes, Request
 
 CELLS, LIMIT = 97, 12
 
@@ -250,6 +251,32 @@ class Helped(Walk):
         return state, float(helper.pid), False, False
 
 
+class Forking(Faulty):
+    """A worker that makes it forks or starts a process, which ends when this file is there."""
+
+    def __init__(self, home: int, end: str, forks: bool):
+        super().__init__()
+        if os.getpid() == home:
+            return
+        if not forks:
+            code = f"while [ ! -e {end} ]; do sleep 0.1; done"
+            self._helper = subprocess.Popen(["sh", "-c", code], close_fds=False)
+        elif os.fork() == 0:
+            wait_until(lambda: os.path.exists(end))
+            os._exit(0)
+
+
+class Compiling(Walk):
+    """It has kernels to compile, which takes until there is a file of this name."""
+
+    def __init__(self, end: str):
+        super().__init__()
+        self._end = end
+
+    def compile_ahead(self) -> None:
+        wait_until(lambda: os.path.exists(self._end))
+
+
 class Trapped(Chance):
     """A walk to train on. A file named `trap` catches the one step that finds it first.
 
@@ -292,6 +319,18 @@ class Counting(Lanes):
         self._arrays["counted"][low:high, 1] = request.budget + 100 * request.new
         self._arrays.value[low:high] = request.c
         return [(low, "ValueError: too many\n")] if request.rule else []
+
+
+class Talkative(Lanes):
+    """Lanes that fail with as many bytes of text as asked for."""
+
+    FAIL = 9
+
+    def run(self, request: Request, low: int, high: int) -> list[tuple[int, str]]:
+        if request.command != self.FAIL:
+            return super().run(request, low, high)
+        around = REPLY.size + len(json.dumps([[low, ""]]))
+        return [(low, "x" * (request.budget - around))]
 
 
 class NotHere(Walk):
@@ -345,6 +384,14 @@ def trapped(seed: int = 0, trap: str = "", search: bool = False, last: int = -1)
 
 def not_here(home: int, how: str) -> NotHere:
     return NotHere(home, how)
+
+
+def forking(home: int, end: str, forks: bool) -> Forking:
+    return Forking(home, end, forks)
+
+
+def compiling(end: str) -> Compiling:
+    return Compiling(end)
 
 
 def starts_workers(home: int) -> Walk:

@@ -45,6 +45,9 @@ SENTENCES = {
     "texts seen": "ENV: observe returned an array of type <U5; it must be an array of numbers.",
     "1e300 seen": "ENV: observe returned an array with a number that 32 bits can't hold; scale it.",
     "2**40 seen": "ENV: observe returned an array with a number that 32 bits can't hold; scale it.",
+    "a dictionary of numbers seen": (
+        "ENV: observe returned a dictionary with the key 0; keys must be text."
+    ),
     "an empty array seen": "ENV: observe returned an array of shape (0,), with nothing in it.",
     "a short mask": "ENV: action_mask returned shape (2,), not (3,).",
     "a mask of fractions": "ENV: action_mask returned float64, not truth values.",

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from save_rl.envs import make
 from save_rl.envs.chance import lucky_step
 from save_rl.envs.pool import Pool, Source
+from save_rl.envs.watchdog import Watchdog
 from save_rl.envs.worker import Request
 from save_rl.envs.worker_process import WorkerProcess
-from save_rl.errors import RunError
+from save_rl.errors import InputError, RunError
 from tests.envs import pool_simulators
 from tests.envs.pool_simulators import (
     END,
@@ -619,6 +620,22 @@ def test_one_call_waits_for_the_answers_of_all_workers(pair):
         assert_lane(pool, lane, lane, 2)
 
 
+def test_answers_may_fill_the_pipe():
+    """A pipe has sixteen pages. Of the second answer only three bytes find a place at first: Linux
+    fills up the last page with what is more than whole pages."""
+    said: list[str] = []
+    more = {"kind": pool_simulators.Talkative}
+    with open_pool("walk", [1, 1], 1, said.append, more=more) as pool:
+        begin(pool)
+        for group, length in enumerate((16 * 4096 - 3, 4096 + 3)):
+            pool.send(Request(pool_simulators.Talkative.FAIL, group, budget=length))
+        wait_until_idle(pool._workers[0].process.pid)
+        pool.receive(0)
+        pool.receive(1)
+        assert pool.lost.tolist() == [True, True]
+        assert not any("died" in line for line in said)
+
+
 def test_a_worker_that_died_need_not_be_waited_for(pair, diary):
     pool, said = pair
     before = pids(pool)
@@ -633,6 +650,22 @@ def test_a_worker_that_died_need_not_be_waited_for(pair, diary):
     pool.receive(0)
     assert len(said) == 1
     assert_replaced(pool, before)
+
+
+@pytest.mark.parametrize("forks", [True, False], ids=["forked", "started"])
+def test_a_process_of_a_simulator_does_not_hide_the_end_of_its_worker(tmp_path, forks):
+    end, said = tmp_path / "end", []
+    options = {"home": os.getpid(), "end": str(end), "forks": forks}
+    with open_pool("forking", [2], 1, said.append, **options) as pool:
+        begin(pool)
+        pool.step(0, np.zeros(2, int), np.array([GO, flawed("exit")]), 1)
+        assert have_ended(pids(pool))
+        found = pool.answered([0], wait=60.0)
+        end.touch()
+        assert found == 0
+        pool.receive(0)
+        assert pool.lost.all()
+        assert len(said) == 1
 
 
 def test_a_worker_that_is_killed_at_work_is_replaced(pair, diary):
@@ -705,6 +738,21 @@ def test_a_worker_that_hangs_is_replaced():
         assert_replaced(pool, before)
 
 
+def test_the_time_limit_is_for_simulators_and_not_for_compilers(tmp_path, monkeypatch):
+    """The worker has compiled once it is waited for without a limit; the limit is a minute."""
+    end, waiting = tmp_path / "end", Watchdog.waiting
+
+    def let_it_compile(watchdog: Watchdog, *arguments: Any) -> None:
+        end.touch()
+        waiting(watchdog, *arguments)
+
+    monkeypatch.setattr(Watchdog, "waiting", let_it_compile)
+    with open_pool("compiling", [2], 1, timeout=60.0, end=str(end)) as pool:
+        begin(pool)
+        assert not pool.lost.any()
+        assert end.exists()
+
+
 @pytest.mark.parametrize(
     ("flaw", "words"),
     [
@@ -768,6 +816,17 @@ def test_a_simulator_that_workers_can_not_make_is_refused(how, count, words):
     assert workers(f'"home": {os.getpid()}') == []
     del error
     assert open_files() == files
+
+
+def test_simulators_of_different_shapes_do_not_share_a_pool():
+    alike = [pool_simulators.walk(), pool_simulators.walk(1)]
+    for other, what in (
+        (pool_simulators.countdown(), r"num_actions is 5 and 4; "),
+        (pool_simulators.chance(), "stochastic is False and True; "),
+        (pool_simulators.rich(), "observation is "),
+    ):
+        with pytest.raises(InputError, match=f"^ENV: its simulators of two seeds differ: {what}"):
+            Pool([*alike, other], [2])
 
 
 def test_a_worker_that_would_start_workers_is_told_how_to_avoid_it():

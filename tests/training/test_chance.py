@@ -153,6 +153,9 @@ def test_what_is_said_about_chance_is_kept_and_reaches_workers(tmp_path):
     assert '"stochastic": "true"' in (run.path / "config.json").read_text()
     results = save_rl.evaluate(run.path, budgets=(0, 2), episodes=3, trust=True, workers=0)
     assert len(results) == 2
+    policy = save_rl.load(run.path, trust=True)
+    assert is_stochastic(policy.simulator)
+    assert policy.act(policy.simulator.reset(0), 2).visits.sum() == 2
 
 
 def test_what_cannot_be_is_refused_in_a_sentence():

@@ -17,6 +17,7 @@ from save_rl.learning import host_replay
 from save_rl.players import play
 from save_rl.training.devices import compiler_options
 from save_rl.training.host import trainer
+from save_rl.training.host.levels import curriculum_of
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.host.updates import UpdatePrograms, Updates
 from save_rl.training.settings import TrainSettings
@@ -75,6 +76,23 @@ def test_without_a_curriculum_the_simulator_draws():
 def test_what_has_no_levels_to_sample_from_has_no_curriculum():
     with pytest.raises(InputError, match="--curriculum: 'linear' is not possible"):
         HostTrainer(settings(curriculum="linear"), [Stairs(sample=False)])
+
+
+@pytest.mark.parametrize(
+    ("curriculum", "method", "allowed"),
+    [
+        ("linear", "kind", "'none' in a simulator without kind(state)"),
+        ("adaptive", "kind", "'none' in a simulator without kind(state)"),
+        ("adaptive", "solved", "'none' or 'linear' in a simulator without solved(state)"),
+    ],
+)
+def test_a_curriculum_needs_to_know_the_level_of_an_episode(curriculum, method, allowed):
+    methods = {name: one for name, one in vars(Stairs).items() if name != method}
+    simulator = type("Without", (), methods)()
+    with pytest.raises(InputError) as refused:
+        curriculum_of(settings(curriculum=curriculum), simulator)
+    said = f"--curriculum: '{curriculum}' is not possible; it must be {allowed}."
+    assert str(refused.value) == said
 
 
 def test_an_adaptive_curriculum_rises_once_both_kinds_are_solved():

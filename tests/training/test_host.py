@@ -441,6 +441,16 @@ def test_learning_begins_late_enough_and_the_target_network_follows(make):
         assert is_same(after.learner.target, expected)
 
 
+def test_nothing_is_learned_from_an_empty_replay(make):
+    """A lock-step learns from those before it; in a replay of zeros no action is allowed."""
+    states, _ = history(make("save", min_replay=0, env={"masked": True}), 2)
+    before, first, second = (of_seed(state, 0) for state in states)
+    assert is_same(before.learner, first.learner)
+    assert first.updates == first.stats.loss_q == first.stats.loss_a == 0
+    assert second.updates == 2
+    assert np.isfinite(second.stats.loss_a)
+
+
 def test_counters_and_statistics(make):
     made = make("save", (0, 1))
     states, state = history(made, 3)

@@ -144,6 +144,22 @@ def test_without_a_search_an_agent_of_visits_is_greedy_on_its_policy():
     assert set(act("puct", policy, [0] * 4, TEST, np.arange(50), search=False)) == {2}
 
 
+@AGENTS
+@pytest.mark.parametrize("epsilon", [TEST, 0.0])
+@pytest.mark.parametrize("tried", [0, 2])
+def test_where_no_value_is_a_number_actions_are_of_all_that_are_allowed(name, epsilon, tried):
+    """So episodes end, and the loss, which is no number either, stops training."""
+    q, visits = [np.nan, np.nan, MASKED, np.nan], [tried, 0, 0, 0]
+    mask, seeds = np.array([True, True, False, True]), np.arange(60)
+    found = set(act(name, q, visits, epsilon, seeds, mask=mask))
+    assert found <= {0, 1, 3}
+    if tried == 0:
+        assert found == {0, 1, 3}
+        root, lots = [4, 19, 20, 1], np.arange(21) % 3 > 0
+        found = set(act(name, [np.nan] * 4, [0] * 4, epsilon, np.arange(900), root=root, mask=lots))
+        assert found == set(np.flatnonzero(lots))
+
+
 LISTED = ["save", "save-counts", "puct"]  # the others look at every action
 
 

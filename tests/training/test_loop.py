@@ -147,6 +147,52 @@ def test_the_last_seed_whose_loss_is_not_finite_ends_the_run(tmp_path, monkeypat
     assert (tmp_path / "failure.txt").read_text().startswith("loss_q is not finite (seed 0")
 
 
+class Climbing(Counting):
+    """Two seeds on a level: the first is at its best in its second chunk, the other gets better."""
+
+    curriculum = "adaptive"
+
+    def __init__(self, killed: int):
+        self.killed = killed
+
+    def begin(self) -> State:
+        return State(np.zeros(2, np.int64))
+
+    template = begin
+
+    def advance(self, state: State, step: int, running: np.ndarray) -> State:
+        if state.count[0] == self.killed:
+            raise KeyboardInterrupt
+        return super().advance(state, step, running)
+
+    def counters(self, state: State) -> Counters:
+        chunk = int(state.count[0])
+        means = np.array([5 if chunk == 2 else 1, chunk], np.float32)
+        stats = no_stats(np, (2,))._replace(
+            steps=np.ones(2, np.int32), level_episodes=np.full(2, 20), level_return_sum=20 * means
+        )
+        return Counters(*[state.count] * 6, level=np.zeros(2, int), stats=stats)
+
+
+def test_a_run_that_was_killed_keeps_the_best_that_it_had_found_before(tmp_path, monkeypatch):
+    """Not only what it finds again after its checkpoint, here the third chunk."""
+
+    def run(episodes, killed=-1, resume=False):
+        monkeypatch.setitem(globals(), "make", lambda *_, **options: Climbing(killed))
+        overseer = loop.Overseer(make=make, warn=pytest.fail)
+        settings = TrainSettings(episodes=episodes, seeds=(0, 1))
+        loop.train(settings, tmp_path, resume=resume, progress=False, overseer=overseer)
+
+    run(3)
+    with pytest.raises(KeyboardInterrupt):
+        run(20, killed=8, resume=True)
+    run(20, resume=True)
+    best = checkpoint.load_newest(tmp_path / "best", State(np.zeros(2, np.int64)), pytest.fail)
+    assert best is not None
+    assert best.manifest["scores"] == [[0, 5], [0, 20]]
+    assert best.state.count.tolist() == [2, 20]  # the chunks that the parameters are of
+
+
 def test_a_device_without_memory_is_one_sentence(tmp_path, monkeypatch):
     class Large(Counting):
         def advance(self, state: State, step: int, running: np.ndarray) -> State:

@@ -143,7 +143,8 @@ def test_a_seed_that_does_not_learn_yet_stays_as_it_is(trainer, programs):
     state = replayed(trainer)
     for each in programs:
         both, _ = updated(each, state)
-        one, _ = updated(each, state, np.array([True, False]))
+        one, losses = updated(each, state, np.array([True, False]))
+        assert losses[1].tolist() == [0, 0]
         assert is_same(of_seed(one, 1), of_seed(state.learner, 1))
         assert is_same(of_seed(one, 0), of_seed(both, 0))
 

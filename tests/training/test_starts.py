@@ -65,6 +65,31 @@ def test_a_run_starts_with_the_parameters_of_another_and_nothing_else(source, tm
     assert told == {"folder": str(source.path), "run_id": run_id}
 
 
+def test_a_run_that_ends_before_its_first_checkpoint_starts_there_again(
+    source, tmp_path, monkeypatch
+):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("save_rl.training.run.checkpoint.save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            save_rl.train(**SMALL, seed=5, steps=16, out=out, from_run=source.path)
+    assert not (out / "checkpoints").exists()
+    save_rl.train(resume=out, workers=0, progress=False)
+    start, *_ = first_params(out)
+    for found, end in zip(start.values(), params(source), strict=True):
+        np.testing.assert_array_equal(found, np.asarray(end)[1:])  # of seed 5
+    shutil.rmtree(out / "checkpoints")
+    shutil.move(source.path, tmp_path / "elsewhere")
+    try:
+        with pytest.raises(InputError, match="holds no run"):
+            save_rl.train(resume=out, workers=0, progress=False)
+    finally:
+        shutil.move(tmp_path / "elsewhere", source.path)
+
+
 @pytest.mark.slow
 def test_in_jax_a_run_starts_with_the_parameters_of_another(tmp_path):
     small = {"lanes": 4, "batch": 4, "budget": 2, "episodes": 8, "progress": False}

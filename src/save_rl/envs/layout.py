@@ -41,9 +41,15 @@ class Layout(NamedTuple):
         """Return the layout of a simulator; refuse observations that no agent can learn from."""
         actions = number_of_actions(simulator)
         state, save = simulator.reset(0), getattr(simulator, "save_state", None)
-        seen = named(simulator.observe(state))
+        shown = simulator.observe(state)
+        seen = named(shown)
         if not seen:
             raise InputError("ENV: observe returned a dictionary without entries.")
+        for name in shown if isinstance(shown, dict) else ():
+            if not isinstance(name, str) or name == ALONE:
+                raise InputError(
+                    f"ENV: observe returned a dictionary with the key {name!r}; keys must be text."
+                )
         for name, x in seen.items():
             _check_numbers(f"observe returned {name or 'an array'}", x)
         layout = cls(
@@ -59,6 +65,20 @@ class Layout(NamedTuple):
         except ValueError as error:
             raise InputError(f"ENV: {error}") from error
         return layout
+
+    @classmethod
+    def of_all(cls, simulators: Sequence[Simulator]) -> "Layout":
+        """Return the layout of the simulators of several seeds; refuse two that differ in it."""
+        first = cls.of(simulators[0])
+        others = {id(one): one for one in simulators if one is not simulators[0]}
+        for layout in map(cls.of, others.values()):
+            for name, one, other in zip(cls._fields, first, layout, strict=True):
+                if one != other:
+                    raise InputError(
+                        f"ENV: its simulators of two seeds differ: {name} is {one} and {other}; "
+                        "seeds that train together share the shapes of a network."
+                    )
+        return first
 
     def example(self) -> Any:
         """Return an observation of zeros."""

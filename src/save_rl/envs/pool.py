@@ -57,7 +57,7 @@ class Group(NamedTuple):
 class Pool:
     """Lanes of simulators; use it as a context manager, or `close` it.
 
-    simulators: one object each; their observations must have the same layout.
+    simulators: one object each; they must have the same layout.
     sizes: of the groups: lanes per simulator. A group has the lanes of the first simulator, then
     those of the next.
     kind, extra: what carries out the requests, and the fields of `Arrays` that it needs.
@@ -78,7 +78,7 @@ class Pool:
         timeout: float = 0.0,
         warn: Callable[[str], None] | None = None,
     ):
-        self.layout = Layout.of(simulators[0])
+        self.layout = Layout.of_all(simulators)
         many = len(simulators)
         ends = np.cumsum([0, *(many * size for size in sizes)]).tolist()
         self.groups = [Group(low, high) for low, high in itertools.pairwise(ends)]

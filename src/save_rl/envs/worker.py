@@ -19,6 +19,7 @@ import signal
 import struct
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from save_rl.types import Simulator, State
 
 RESET, STEP, ADVANCE, SAVE, LOAD = 0, 1, 2, 3, 4
 REPLY = struct.Struct("<ii")  # group, bytes of JSON that follow: faults as [[lane, text], ...]
+MADE, COMPILED = -1, -2  # the first words of a new worker, in place of a group
 _REQUEST = struct.Struct("<iiidiiiid")
 ANY_LEVEL = -1  # requests an episode of the level that the simulator draws
 ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
@@ -243,6 +245,9 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
     traceback of a crash. task: JSON, what to simulate.
     """
     die_with(parent)
+    for number in (requests, replies, memory, crash):
+        os.set_inheritable(number, False)
+    os.register_at_fork(after_in_child=partial(_leave, os.getpid(), requests, replies))
     crash_file = os.fdopen(crash, "w")
     faulthandler.enable(crash_file)
     faulthandler.register(signal.SIGUSR1, crash_file)
@@ -266,16 +271,25 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
         lanes = kind(layout, arrays, simulators)
     except Exception as error:
         own = error.__cause__ if isinstance(error, InputError) and error.__cause__ else error
-        _answer(replies, -1, [(-1, "".join(traceback.format_exception(own)))])
+        _answer(replies, MADE, [(-1, "".join(traceback.format_exception(own)))])
         return
-    _answer(replies, -1, [])
+    _answer(replies, MADE, [])
     jobs = lanes.compile_ahead()
     for i in range(len(jobs)):  # others compile others first
         jobs[(i + what["number"]) % len(jobs)]()
     with contextlib.suppress(BrokenPipeError):
+        _answer(replies, COMPILED, [])
         while data := os.read(requests, _REQUEST.size):
             request = Request(*_REQUEST.unpack(data))
             _answer(replies, request.group, lanes.run(request, *ranges[request.group]))
+
+
+def _leave(worker: int, *pipes: int) -> None:
+    """Close the pipes of a worker in a process that its simulator has forked, which may outlive it:
+    the pipes end with the worker."""
+    if os.getppid() == worker:  # else the number may be another file's by now
+        for pipe in pipes:
+            os.close(pipe)
 
 
 def _answer(replies: int, group: int, faults: list[tuple[int, str]]) -> None:

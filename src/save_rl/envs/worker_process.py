@@ -10,12 +10,11 @@ from collections import deque
 from typing import Any
 
 from save_rl.envs.watchdog import EARLY, WATCHDOG, ask_where, place_in
-from save_rl.envs.worker import REPLY
+from save_rl.envs.worker import COMPILED, MADE, REPLY
 from save_rl.errors import RunError
 from save_rl.processes import ONE_THREAD, end_group, ending, start_python
 
 IS_WORKER = "SAVE_RL_WORKER"  # set in the environment of workers, which start no workers
-_HELLO = -1  # the group of a new worker's first word
 GRACE = 2.0  # seconds for a worker to exit by itself
 _START = (
     EARLY.format(4)
@@ -69,13 +68,14 @@ class WorkerProcess:
         """Test whether an answer for a group is due; none is if the process is a replacement."""
         return group in self._asked or group in self._answers
 
-    def answer(self, timeout: float, group: int = _HELLO) -> list[tuple[int, str]] | None:
+    def answer(self, timeout: float, group: int = MADE) -> list[tuple[int, str]] | None:
         """Return the faults of the request of a group; None if the process died or does not answer.
 
-        Without a group, wait for the first word of a new process.
+        Without a group, wait for the first word of a new process. While the process compiles, the
+        time does not count.
         """
         while group not in self._answers and not self.gone:
-            if timeout == 0:
+            if timeout == 0 or (group >= 0 and COMPILED not in self._answers):
                 WATCHDOG.waiting(self._poll.poll, self._trace)
             elif not self._poll.poll(timeout * 1000):
                 return None
@@ -92,22 +92,26 @@ class WorkerProcess:
 
     def read(self) -> None:
         """Read an answer, unless the process died: then it is `gone`."""
-        data = os.read(self._replies, REPLY.size)
-        if len(data) < REPLY.size:
+        head = self._read(REPLY.size)
+        group, size = REPLY.unpack(head) if head else (0, 0)
+        text = self._read(size)
+        if head is None or text is None:
             self.gone = True
             return
-        group, size = REPLY.unpack(data)
-        text = b""
-        while len(text) < size:
-            part = os.read(self._replies, size - len(text))
-            if not part:
-                self.gone = True
-                return
-            text += part
-        if group != _HELLO:
+        if group >= 0:
             asked = self._asked.popleft()
             assert group == asked, "workers answer in the order they were asked"
         self._answers[group] = [(lane, why) for lane, why in json.loads(text)] if text else []
+
+    def _read(self, size: int) -> bytes | None:
+        """Read this many bytes; None if the process died before it wrote them."""
+        data = b""
+        while len(data) < size:
+            part = os.read(self._replies, size - len(data))
+            if not part:
+                return None
+            data += part
+        return data
 
     def last_words(self) -> str:
         """Return why the process died, with its traceback; a hanging process is asked for one."""

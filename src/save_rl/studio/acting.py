@@ -95,7 +95,7 @@ class Acting:
 
 def _simulator(settings: TrainSettings) -> Simulator:
     """Return the simulator of a run; Gymnasium's environments draw only if they are told so."""
-    env, seed, options = settings.env, settings.seeds[0], settings.env_options
+    env, seed, options = settings.env, settings.seeds[0], settings.all_env_options
     if env.startswith(GYM) and "render_mode" not in options:
         with contextlib.suppress(InputError):  # this one does not draw
             return make_simulator(env, seed, render_mode="rgb_array", **options)

@@ -31,8 +31,11 @@ def _highest(values, eligible):
 
 @njit
 def _sample(weights):
-    """Draw an index with probability proportional to weights `[A]`."""
-    left = np.random.random() * weights.sum()
+    """Draw an index with probability proportional to weights `[A]`; -1 if none is above 0."""
+    total = weights.sum()
+    if not total > 0:
+        return -1
+    left = np.random.random() * total
     for a in range(weights.shape[0]):
         left -= weights[a]
         if left < 0:
@@ -72,7 +75,7 @@ def act(search, how, c, epsilon, q_values, visits, root, allowed, num_actions):
     exploration constant of the upper bounds. q_values, visits: `[W]` of the root's slots, root:
     their actions (empty if every action has a slot, see `search.host`). Only these may be chosen
     for their values: the kinds 'threshold', 'ucb' and 'softmax' need a slot for every action.
-    allowed: the mask as bits, or nothing.
+    allowed: the mask as bits, or nothing. Where no value is a number, the action is random.
     """
     valid = q_values > -np.inf
     trains = epsilon >= 0
@@ -93,6 +96,8 @@ def act(search, how, c, epsilon, q_values, visits, root, allowed, num_actions):
         unexplored = valid & ~explored
         if how == _THRESHOLD and explored.any() and q_values[slot] <= 0 and unexplored.any():
             slot = _highest(np.zeros_like(q_values), unexplored)
+    if slot < 0:  # no value is a number
+        return _random(allowed, num_actions)
     return root[slot] if root.shape[0] > 0 else slot
 
 

@@ -30,7 +30,11 @@ def curriculum_of(settings: TrainSettings, simulator: Simulator) -> str:
         "'none' in an environment without levels to sample from",
     )  # fmt: skip
     require(
+        name == "none" or hasattr(simulator, "kind"), "--curriculum", repr(name),
+        "'none' in a simulator without kind(state)",
+    )  # fmt: skip
+    require(
         name != "adaptive" or hasattr(simulator, "solved"), "--curriculum", repr(name),
-        "'none' or 'linear' in a simulator without kind(state) and solved(state)",
+        "'none' or 'linear' in a simulator without solved(state)",
     )  # fmt: skip
     return name

@@ -155,7 +155,7 @@ class UpdatePrograms:
         params, optimiser = self.learning.step(
             params, optimiser, gradient, active & jnp.all(jnp.isfinite(terms))
         )
-        return jax.tree.leaves((params, optimiser)), terms
+        return jax.tree.leaves((params, optimiser)), jnp.where(active, terms, 0.0)
 
 
 def _along(which: Any, x: Any) -> Any:

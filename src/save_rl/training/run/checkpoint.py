@@ -258,15 +258,17 @@ def load_newest(
     run_id: str | None = None,
     needs: Mapping[str, Callable[[Any], bool]] | None = None,
     part: str = "",
+    latest: int | None = None,
 ) -> Checkpoint | None:
     """Return the newest readable checkpoint; None if there never was one.
 
     template: arrays or shapes of the expected state; (-1,) matches any length. option: for the
     error message. run_id: of the run that it must belong to; None for any. needs: keys that its
     manifest must have, and tests of their values. part: read only the arrays of the state whose
-    names begin with this; the template is that part.
+    names begin with this; the template is that part. latest: leave out those of higher numbers.
     """
-    found, reasons = numbers(folder), []
+    found = [number for number in numbers(folder) if latest is None or number <= latest]
+    reasons = []
     for number in reversed(found):
         path = folder / f"{number:09d}"
         try:

@@ -21,7 +21,7 @@ from save_rl.training.run.loggers import USUAL, make_loggers
 from save_rl.training.run.progress import Progress, announce, warn
 from save_rl.training.run.recent import RecentReturns
 from save_rl.training.run.result import TrainResult, draw_curve
-from save_rl.training.run.run_directory import RunDirectory
+from save_rl.training.run.run_directory import RunDirectory, started_from
 from save_rl.training.run.trained import params_to_start_from, with_params
 from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
@@ -64,6 +64,7 @@ class _Run:
         self._saving = 0.0  # seconds that the last checkpoint took
         self._best: list[tuple[float, float]] = [(-1.0, 0.0)] * len(settings.seeds)
         self._best_params: Any = None  # [seeds, ...]
+        self._best_is_new = False  # since the last checkpoint
         self._failed: dict[int, str] = {}  # why seeds stopped, by index
         self.recent = [RecentReturns() for _ in settings.seeds]
 
@@ -88,9 +89,10 @@ class _Run:
             self._failed = {int(i): why for i, why in found.manifest["failed"].items()}
         params = self.program.params(template)
         kept = checkpoint.load_newest(
-            self.folder.best, params, self._warn, run_id=run_id, needs={"scores": self._are_scores}
-        )
-        if kept and kept.manifest["number"] <= self.chunks:
+            self.folder.best, params, self._warn, run_id=run_id,
+            needs={"scores": self._are_scores}, latest=self.chunks,
+        )  # fmt: skip
+        if kept:
             self._best_params = kept.state
             self._best = [(level, mean) for level, mean in kept.manifest["scores"]]
 
@@ -118,20 +120,23 @@ class _Run:
         params = self.program.params(self.state)
         if self._best_params is None:
             self._best_params = jax.tree.map(np.array, params)
-        better = False
         played = self.program.counters(self.state).stats.level_episodes
         for row in rows:
             i = self.settings.seeds.index(row["seed"])
             score = (row["level"], row["level_return"])
             if played[i] >= ENOUGH_EPISODES and score > self._best[i]:
-                self._best[i], better = score, True
+                self._best[i], self._best_is_new = score, True
                 jax.tree.map(partial(_copy_seed, i), self._best_params, params)
-        if better:
+
+    def _save_best(self) -> None:
+        if self._best_is_new:
             manifest = {"run_id": self.folder.run_id, "scores": self._best}
             checkpoint.save(self.folder.best, self.chunks, self._best_params, manifest)
+            self._best_is_new = False
 
     def save(self) -> None:
         began = time.monotonic()
+        self._save_best()  # first, so that a run that goes on from here finds the best so far
         manifest = {
             "run_id": self.folder.run_id,
             "metrics_bytes": self.folder.metrics.size(),
@@ -196,6 +201,7 @@ class _Run:
         self._failed[index] = f"{name} is not finite (seed {seed}, lock-step {step})"
         hint = f"A smaller --{inside}learning-rate often helps."
         if len(self._failed) == len(self.settings.seeds):
+            self._save_best()
             raise RunError(
                 f"{self._failed[index]}; stopped, the last good checkpoint is in "
                 f"'{self.folder.checkpoints}'. {hint}"
@@ -340,6 +346,8 @@ def train(
     settings.check()
     if resume:  # before environments, workers and compilers are started
         RunDirectory.check_old(out, settings)
+        if not checkpoint.numbers(RunDirectory(out).checkpoints):  # it ended before its first one
+            from_run = started_from(out)
     else:
         RunDirectory.check_new(out)
     seen = overseer or Overseer()
@@ -371,11 +379,11 @@ def train(
         run = _Run(settings, program, folder, seen.warn, told, light_checkpoints)
         if resume:
             run.restore()
-        elif first is not None:
+        if first is not None:
             run.state = with_params(run.state, first)
         stack.callback(told.tell, "on_end")
         told.tell("on_start", RunStart(folder.path, folder.run_id, settings, run.chunks))
-        if not resume and (checkpoint_seconds > 0 or first is not None):
+        if first is not None or (checkpoint_seconds > 0 and not resume):
             run.save()  # so that a run killed in its first minute can be resumed
         for line in chosen if progress else ():
             announce(line)

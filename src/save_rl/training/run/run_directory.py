@@ -24,7 +24,7 @@ from save_rl.training.run.progress import warn as print_warning
 from save_rl.training.settings import TrainSettings
 
 BEST = "best"
-"""Folder of the best parameters, for an adaptive curriculum."""
+"""Folder of the best parameters, in runs with a curriculum."""
 RESUMED = "resumed.jsonl"
 """File with a line for every time a run was resumed."""
 # These may change on resume.
@@ -108,6 +108,20 @@ def read_config(folder: Path, option: str) -> Config:
 def read_settings(folder: Path, option: str) -> TrainSettings:
     """Return the settings of the run in a folder."""
     return read_config(folder, option).settings
+
+
+def started_from(folder: Path) -> Path | None:
+    """Return the folder of the run whose parameters the run in a folder started with, if any."""
+    origin = json.loads((folder / "config.json").read_bytes()).get("started_from")
+    if origin is None:
+        return None
+    try:
+        return Path(origin["folder"])
+    except (KeyError, TypeError):
+        raise InputError(
+            f"--resume: '{folder / 'config.json'}' can't be read; started_from can't be "
+            f"{reprlib.repr(origin)}."
+        ) from None
 
 
 def settings_to_resume(folder: Path) -> TrainSettings:
