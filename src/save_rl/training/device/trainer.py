@@ -26,7 +26,6 @@ from save_rl.training.device.acting import (
     choose_action,
     play,
     run_search,
-    step_luck,
     target_of,
 )
 from save_rl.training.learner import Learner, Learning, is_array
@@ -250,10 +249,10 @@ class DeviceTrainer:
         epsilon = s.lane_epsilon(
             state.episodes, state.steps * jnp.float32(s.lanes), state.episode_step, state.length
         )
+        action_keys, luck = jax.random.split(action_key, (2, s.lanes))
         actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.c))(
-            result, epsilon, jax.random.split(action_key, s.lanes)
+            result, epsilon, action_keys
         )
-        luck = step_luck(action_key, s.lanes)
         after, reward, terminated, truncated = jax.vmap(lucky_step(env))(before, actions, luck)
         reward = jnp.asarray(reward, jnp.float32)
         over = terminated | truncated
