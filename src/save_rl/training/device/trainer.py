@@ -227,9 +227,10 @@ class DeviceTrainer:
         self, env: Simulator, state: SeedState, step: Array, running: Array
     ) -> SeedState:
         key, act_key, reset_key, learn_key = jax.random.split(state.key, 4)
+        made = state.steps  # not `step`: the seed may have stood still
         state, transitions, over = self._act(env, state._replace(key=key), act_key, reset_key)
         ring = replay.add(
-            state.replay, step, transitions, over, self.settings.discount,
+            state.replay, made, transitions, over, self.settings.discount,
             track=self.agent.value_loss == "return", running=running,
         )  # fmt: skip
         return self.learn(state._replace(replay=ring), learn_key, step)
@@ -298,9 +299,9 @@ class DeviceTrainer:
         s = self.settings
         shape = (s.updates_per_step, s.batch)
         batches, returns, finished = replay.sample(
-            state.replay, key, step, s.replay, shape, s.horizon
+            state.replay, key, state.steps - 1, s.replay, shape, s.horizon
         )
-        active = (step + 1) * s.lanes >= s.min_replay
+        active = state.steps >= -(-s.min_replay // s.lanes)
         learner, loss_q, loss_a = self.learning.updates(
             state.learner, batches, returns, finished, state.episodes, step, active
         )
