@@ -441,6 +441,17 @@ def test_learning_begins_late_enough_and_the_target_network_follows(make):
         assert is_same(after.learner.target, expected)
 
 
+@pytest.mark.parametrize("masked", [True, False])
+def test_nothing_is_learned_from_an_empty_replay(make, masked):
+    made = make("save", env={"masked": masked}, min_replay=0)
+    states, _ = history(made, 2)
+    first, second, third = (of_seed(state, 0) for state in states)
+    assert second.updates == second.stats.loss_a == 0
+    assert is_same(first.learner, second.learner)
+    assert third.updates == 2
+    assert np.isfinite(third.stats.loss_a)
+
+
 def test_counters_and_statistics(make):
     made = make("save", (0, 1))
     states, state = history(made, 3)

@@ -88,7 +88,7 @@ class HostLearner:
     ) -> Updates:
         """Return the updates of a lock-step, ready to run beside it."""
         s = self.settings
-        active = running & (state.replay.added >= s.min_replay)
+        active = running & (state.replay.added >= max(s.min_replay, 1))
         slots = host_replay.draw(state.replay, random, (s.updates_per_step, s.batch))
         return Updates(self.programs, state.learner, state.replay, slots, state.episodes, active)
 
