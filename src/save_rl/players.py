@@ -194,9 +194,9 @@ def uct_returns(
 def best_tried(
     sim: Simulator, state: State, result: SearchResult, rng: np.random.Generator
 ) -> Move:
-    """Take the action with the highest value among those that a search has tried."""
+    """Take the action with the highest value of those that a search tried, ties at random."""
     values = np.where(result.explored[0], result.q_values[0], -np.inf)
-    action = int(values.argmax())
+    action = int(rng.choice(np.flatnonzero(values == values.max())))
     tried, visits = int(result.explored[0].sum()), int(result.visits[0, action])
     remark = f"Q {values[action]:.2f} ({visits} visits, {tried} actions tried)"
     return make_move(sim, state, action, rng, remark)
