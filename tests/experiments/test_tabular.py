@@ -6,6 +6,7 @@ import shutil
 import signal
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,14 @@ from save_rl.cli import main
 from save_rl.errors import InputError, Interrupted
 from save_rl.experiments import tightrope_tabular
 from save_rl.experiments.experiment import reproduce
-from save_rl.experiments.tightrope_tabular import SCALES, TIGHTROPE_TABULAR, cells, run_cell
+from save_rl.experiments.tightrope_tabular import (
+    SCALES,
+    TIGHTROPE_TABULAR,
+    TabularCell,
+    cells,
+    run_cell,
+)
+from save_rl.report.results import read_results, select
 
 # With the tests of training with tables, so that Numba compiles once.
 pytestmark = pytest.mark.xdist_group("tabular")
@@ -53,6 +61,16 @@ def read(folder):
 
 def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_recorded_results_come_out_again():
+    """Of UCT: it learns nothing, so this takes no time."""
+    rows = read_results(Path(__file__).parents[2] / "results/tightrope-tabular/results.csv")
+    recorded = select(rows, agent="uct", reward="dense", terminal=95, budget=10)[:5]
+    for row in recorded:
+        cell = TabularCell("uct", int(row["seed"]), "dense", 95, 10)
+        assert run_cell(cell, 500) == pytest.approx(row["value"], abs=1e-6)
+    assert len(recorded) == 5
 
 
 def test_the_command_leaves_everything_a_reader_needs(tmp_path, capsys):
