@@ -1,5 +1,6 @@
 """The documentation says what is so: links, commands, code, tables and measured numbers."""
 
+import ast
 import json
 import re
 import shlex
@@ -83,6 +84,14 @@ def test_commands_parse(page):
 def test_python_compiles(page):
     for block in blocks(page, "python"):
         compile(block, str(page), "exec")
+
+
+@each_page
+def test_what_python_imports_exists(page):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("save_rl"):
+                exec(ast.unparse(node), {})
 
 
 @pytest.mark.slow
