@@ -63,6 +63,49 @@ def test_one_simulation_takes_the_action_it_tried():
     assert not move.over
 
 
+class Guess:
+    """One of eight numbers; naming it pays 1, and any ends the episode."""
+
+    num_actions = 8
+
+    def reset(self, seed):
+        return int(np.random.default_rng(seed).integers(8))
+
+    def step(self, state, action):
+        return state, float(action == state), True, False
+
+    def observe(self, state):
+        return np.zeros(1)
+
+
+def test_players_do_not_draw_what_the_simulator_draws():
+    sim = Guess()
+    totals = [play(sim, make_player("random", sim), seed).total for seed in range(200)]
+    assert 0 < np.mean(totals) < 0.25  # 1/8 is to be expected
+
+
+class Nothing:
+    """Four actions, all of which pay nothing and end the episode."""
+
+    num_actions = 4
+
+    def reset(self, seed):
+        return 0
+
+    def step(self, state, action):
+        return 1 + action, 0.0, True, False
+
+    def observe(self, state):
+        return np.array(state)
+
+
+def test_search_chooses_among_equal_actions_at_random():
+    sim = Nothing()
+    player = make_player("uct", sim, 8)
+    ends = {player(0, np.random.default_rng(seed)).state for seed in range(40)}
+    assert ends == {1, 2, 3, 4}
+
+
 def test_search_leaves_the_episode_alone():
     """Imagined steps start from states, not from what other steps have left behind."""
     sim = Construction("covering", difficulty=0)

@@ -219,6 +219,18 @@ def test_puct_acts_on_visits():
     assert found.prior[found.prior > 0].sum() == pytest.approx(1, abs=1e-5)
 
 
+def test_a_search_that_needs_jax_is_refused_in_a_sentence():
+    policy = untrained(Walk(), "gumbel")
+    with pytest.raises(InputError) as error:
+        policy.act(STATES[0], 8)
+    assert str(error.value) == (
+        "budget: 8 is not possible; it must be 0 for 'gumbel', which searches in JAX alone, as "
+        "save-rl evaluate does."
+    )
+    found = policy.act(STATES[0], 0, simulator=Walk())
+    assert found.action == found.prior.argmax()
+
+
 class Web(Walk):
     """The corridor as a graph: a node per cell; actions are edges. Cells to come are padding."""
 

@@ -86,7 +86,7 @@ def play(sim: Simulator, player: Player, seed: int) -> Episode:
 
 
 def _play(sim: Simulator, player: Player, seed: int) -> Episode:
-    rng = np.random.default_rng(seed)
+    rng = _generator(seed)
     episode = Episode([sim.reset(seed)], [])
     while not episode.moves or not episode.moves[-1].over:
         if len(episode.moves) == LONGEST:
@@ -100,6 +100,11 @@ def _play(sim: Simulator, player: Player, seed: int) -> Episode:
         episode.states.append(move.state)
         episode.moves.append(move)
     return episode
+
+
+def _generator(seed: int) -> np.random.Generator:
+    """Return the choices of a player; the seed alone may be that of the simulator's generator."""
+    return np.random.default_rng((seed, 1))
 
 
 def _valid_actions(sim: Simulator, state: State) -> np.ndarray:
@@ -179,7 +184,7 @@ def uct_returns(
     """Return the returns of the episodes that UCT finishes in this time, at most 50."""
     end, returns = time.monotonic() + seconds, []
     for seed in range(50):
-        rng, state, total = np.random.default_rng(seed), sim.reset(seed), 0.0
+        rng, state, total = _generator(seed), sim.reset(seed), 0.0
         for _ in range(LONGEST):
             if time.monotonic() >= end:
                 return returns
@@ -194,9 +199,9 @@ def uct_returns(
 def best_tried(
     sim: Simulator, state: State, result: SearchResult, rng: np.random.Generator
 ) -> Move:
-    """Take the action with the highest value among those that a search has tried."""
+    """Take the action with the highest value of those that a search tried, ties at random."""
     values = np.where(result.explored[0], result.q_values[0], -np.inf)
-    action = int(values.argmax())
+    action = int(rng.choice(np.flatnonzero(values == values.max())))
     tried, visits = int(result.explored[0].sum()), int(result.visits[0, action])
     remark = f"Q {values[action]:.2f} ({visits} visits, {tried} actions tried)"
     return make_move(sim, state, action, rng, remark)

@@ -25,6 +25,7 @@ from save_rl.players import Move, Player, RootValues, make_move
 from save_rl.search import search_list
 from save_rl.search.any_network import python_layout
 from save_rl.search.decision import Decision, trees_of
+from save_rl.search.rules import PAPER_RULES
 from save_rl.search.tree_lanes import tree_pool
 from save_rl.training.device.acting import prior_and_value
 from save_rl.training.devices import select_device
@@ -117,6 +118,9 @@ class Policy:
         require(c >= 0, "c", c, "0 or more")
         require(seed >= 0, "seed", seed, "0 or more")
         require(len(states) > 0, "states", "an empty list", "at least one state")
+        allowed = f"0 for '{s.agent}', which searches in JAX alone, as save-rl evaluate does"
+        possible = budget == 0 or self.agent.test_search in PAPER_RULES
+        require(possible, "budget", budget, allowed)
         with jax.default_device(self._device):
             if budget > 0:
                 require(masks is None, "mask", "an array", "left out with a budget: states have it")

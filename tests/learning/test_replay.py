@@ -134,3 +134,16 @@ def test_the_room_is_that_of_whole_rows(lanes, capacity):
     rows = ring.returns.shape[0]
     assert (rows - 1) * lanes < capacity <= rows * lanes
     assert ring.data.target.shape == (rows, lanes, 3)
+
+
+def test_transitions_after_the_first_2_to_the_31_are_sampled_like_others():
+    lanes, capacity = 4, 10
+    rewards, first = np.zeros(lanes), 2**31 // lanes - 2
+    ring = replay.empty(transitions(0, lanes, rewards), capacity)
+    for step in range(5):
+        made = transitions(step, lanes, rewards)
+        ring = add(ring, first + step, made, rewards > 0, gamma=GAMMA, track=False)
+        if step >= 2:
+            drawn, _, _ = sample(ring, jax.random.key(0), first + step, capacity, (DRAWS,))
+            newest = range((step + 1) * lanes - capacity, (step + 1) * lanes)
+            assert set(np.asarray(drawn.action).tolist()) == set(newest)

@@ -304,3 +304,23 @@ def test_a_png_shows_what_the_svg_does(sim, mdp, tmp_path):
             np.testing.assert_allclose(pixel, colour, atol=0.01)
             seen += 1
     assert seen >= 3
+
+
+@pytest.mark.parametrize("rule", ["save", "uct", "puct"])
+def test_equal_actions_are_chosen_equally_often(rule):
+    """Four actions that are all worth nothing."""
+    mdp = random_mdp(0, "save")
+    nothing = mdp._replace(
+        reward=0 * mdp.reward, terminal=mdp.terminal | True, mask=mdp.mask | True
+    )
+    sim = TableSimulator(nothing)
+    actions = sim.num_actions
+
+    def evaluate(seen):
+        return np.zeros((len(seen), actions)), np.zeros(len(seen))
+
+    states = [Place(0, 0)] * 40 * actions
+    found = search.batch(sim, states, evaluate, budget=actions, c=1.0, rule=rule, seed=1)
+    counts = np.bincount(found.action, minlength=actions)
+    assert counts.min() > 0
+    assert counts.max() < 80

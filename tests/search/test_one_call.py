@@ -53,6 +53,27 @@ def test_uct_values_what_it_tried_by_what_happened(dense):
     assert len(explored) > 0
 
 
+class Clock:
+    """A step pays 1, and the third is the last; in Python and in JAX."""
+
+    num_actions = 1
+
+    def reset(self, seed):
+        return 0
+
+    def step(self, time, action):
+        return time + 1, 1.0 + 0.0 * time, time < 0, time >= 2
+
+    def observe(self, time):
+        return 1.0 * time
+
+
+def test_the_rollouts_of_uct_end_when_time_is_up():
+    for states in ([0, 1, 2], jnp.array([0, 1, 2])):
+        result = save_rl.search.uct(Clock(), states, budget=1, discount=1.0)
+        np.testing.assert_array_equal(result.q_values, [[3], [2], [1]])
+
+
 def test_puct_follows_its_policy_and_noise_disturbs_it(dense):
     favourite = 7
     logits = jnp.zeros(100).at[favourite].set(20.0)

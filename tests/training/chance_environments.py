@@ -81,3 +81,24 @@ def unsaid_in_jax() -> UnsaidInJax:
 
 def slippery_in_jax() -> SlipperyInJax:
     return SlipperyInJax(jnp.float32(SLIPS))
+
+
+class Wheel(NamedTuple):
+    """A wheel of eight numbers; the reward is the number on which it stops."""
+
+    size: jax.Array
+
+    stochastic = True
+    num_actions = 8
+
+    def reset(self, key):
+        return Place(0, jnp.int32(0))
+
+    def step(self, state, action, key):
+        del action
+        number = jax.random.randint(jax.random.split(key)[1], (), 0, self.size)
+        after = Place(0, state.steps + 1)
+        return after, number.astype(jnp.float32), after.steps >= LIMIT, after.steps < 0
+
+    def observe(self, state):
+        return jax.nn.one_hot(state.cell, CELLS)

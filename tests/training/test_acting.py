@@ -293,6 +293,22 @@ def test_a_rollout_without_an_end_is_cut():
     np.testing.assert_allclose(returns, 10.0, rtol=1e-5)
 
 
+class Bets(NamedTuple):
+    """Ten bets on the bit that the luck of a step begins with; each that is right pays 1."""
+
+    stochastic = True
+    num_actions = 2
+
+    def step(self, state, action, key):
+        bit = jax.random.bits(key) % 2
+        return state + 1, (action == bit).astype(jnp.float32), state == 9, state < 0
+
+
+def test_the_actions_of_rollouts_do_not_know_the_luck():
+    returns = rollouts(Bets(), jnp.zeros(4000, jnp.int32), 1.0, jax.random.key(0))
+    assert abs(returns.mean() - 5) < 4 * np.sqrt(10 / 4 / len(returns))
+
+
 @pytest.mark.parametrize("mask", [[1, 0, 1, 1, 0], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1]])
 def test_random_actions_are_uniform_over_the_mask(mask):
     actions = jax.vmap(lambda key: random_action(key, jnp.array(mask, bool), 5))(keys())

@@ -70,6 +70,16 @@ def test_any_choice_is_possible(steps, lanes, batch, ratio, given, returns, leng
     assert all(getattr(chosen, name) == getattr(settings, name) for name in given)
 
 
+def test_batches_fit_a_replay_ratio_or_a_small_replay_that_is_given_alone():
+    for ratio in range(1, 41):
+        chosen = choose(replace(OWN, replay_ratio=ratio), {"replay_ratio"}, SEEN)
+        chosen.check()
+        assert chosen.replay_ratio == ratio
+    small = choose(replace(OWN, replay=20, min_replay=10), {"replay", "min_replay"}, SEEN)
+    small.check()
+    assert small.replay == 20
+
+
 def test_the_scale_of_rewards_follows_the_returns():
     for factor in (1e-3, 1.0, 1e3):
         chosen = choose(OWN, (), SEEN._replace(returns=factor))

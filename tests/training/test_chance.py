@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -25,6 +26,7 @@ from tests.training.chance_environments import (
     Place,
     Slippery,
     Unsaid,
+    Wheel,
     slippery_in_jax,
 )
 from tests.training.test_host import copy, history
@@ -133,6 +135,18 @@ def test_real_steps_on_the_device_have_chance(budget):
     if budget:
         _, steps = trainer.play(trainer.params(state), 8, budget, 0)
         assert len(set(steps[0].tolist())) > 1
+
+
+def test_the_luck_of_a_lane_is_not_what_another_lane_chooses_with():
+    """Not even where a simulator splits its key as the agent does."""
+    chosen = settings(agent="q-learning", replay=160, epsilon_end=1.0)
+    trainer = DeviceTrainer(chosen, [Wheel(jnp.int32(8))])
+    state = trainer.begin()
+    for step in range(0, 40, 2):
+        state = trainer.advance(state, step, ONE)
+    data = jax.tree.map(np.asarray, state.replay.data)
+    same = data.action[0, :, :, None] == data.reward[0, :, None, :]  # of two lanes, at 40 steps
+    assert same.mean(0).max() < 0.5  # 1/8 is to be expected
 
 
 @pytest.mark.parametrize("name", ["Unsaid", "unsaid_in_jax"])

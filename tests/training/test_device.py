@@ -283,6 +283,21 @@ def masked():
     return make
 
 
+def test_a_seed_that_stood_still_goes_on_as_if_it_had_not():
+    """As when a run is resumed for more episodes, whose seeds did not end at the same time."""
+    envs, both, other = [maze(0, limit=4), maze(1)], np.ones(2, bool), np.array([False, True])
+    # The target network is copied every two lock-steps, of all seeds.
+    made = program("q-learning", envs, n_step=3, target_period=4)
+
+    def after(plan):
+        state = made.begin()
+        for step, running in enumerate(plan):
+            state = made.advance(state, step, running)
+        return of_seed(copy(state), 0)
+
+    assert is_same(after([both] * 3 + [other] * 2 + [both] * 4), after([both] * 7))
+
+
 @MASKED
 def test_the_same_seed_gives_the_same_run_bit_for_bit(masked, tmp_path):
     """Also from a checkpoint on."""

@@ -19,7 +19,7 @@ from save_rl.envs import ENVIRONMENTS, make_all
 from save_rl.envs.chance import lucky_step
 from save_rl.experiments import suites
 from save_rl.experiments.runs import check_agents
-from save_rl.training.device.acting import evaluator, run_search, step_luck
+from save_rl.training.device.acting import evaluator, run_search
 from save_rl.training.device.trainer import DeviceTrainer, SeedState
 from save_rl.training.devices import compiler_options
 from save_rl.training.settings import TrainSettings
@@ -113,8 +113,9 @@ def _parts(program: DeviceTrainer, simulations: int) -> dict[str, tuple[Callable
 
 def _random_steps(env: Any, states: Any, key: Any) -> tuple[Any, Any, Any, Any]:
     lanes = jax.tree.leaves(states)[0].shape[0]
-    action = jax.random.randint(key, (lanes,), 0, env.num_actions)
-    return jax.vmap(lucky_step(env))(states, action, step_luck(key, lanes))
+    action_key, luck_key = jax.random.split(key)
+    action = jax.random.randint(action_key, (lanes,), 0, env.num_actions)
+    return jax.vmap(lucky_step(env))(states, action, jax.random.split(luck_key, lanes))
 
 
 def _looped(program: DeviceTrainer, start: Callable, part: Callable) -> Any:

@@ -61,7 +61,7 @@ def add(
     replay: Replay, step: Any, transitions: Transition, over: Array, gamma: float, track: bool,
     running: Any = True,
 ) -> Replay:  # fmt: skip
-    """Write the transitions of lock-step `step` (0-based, the same number for all seeds).
+    """Write the transitions of lock-step `step` (0-based, of those that this seed has made).
 
     over: `[lanes]`, the episode ends with this transition. track: update returns. running: if
     false, nothing changes; only the row is looked at, not the whole ring.
@@ -99,7 +99,7 @@ def sample(
     finished episodes.
     """
     rows, lanes = replay.returns.shape
-    size = jnp.minimum((step + 1) * lanes, capacity)
+    size = jnp.minimum(jnp.minimum(step + 1, rows) * lanes, capacity)  # below 2^31
     age = jnp.floor(jax.random.uniform(key, shape) * size).astype(jnp.int32)
     newest = (step % rows) * lanes + lanes - 1
     slot = (newest - jnp.minimum(age, size - 1)) % (rows * lanes)

@@ -77,7 +77,13 @@ def search_batch(
     by = visits if rule == "puct" else np.where(explored, q_values, -np.inf)
     prior = first[0] if first else np.where(q_values > -np.inf, 0.0, -np.inf)
     trees = trees_of(found.tree, len(states), RULES[rule], simulator)
-    return Decision(by.argmax(-1), q_values, prior, visits, explored, trees)
+    return Decision(_highest(by, seed), q_values, prior, visits, explored, trees)
+
+
+def _highest(values: np.ndarray, seed: int) -> np.ndarray:
+    """Return the index of the highest of each row of values `[B, A]`, ties at random."""
+    luck = np.random.default_rng((seed, 1)).random(values.shape)
+    return np.where(values == values.max(-1, keepdims=True), luck, -1.0).argmax(-1)
 
 
 def python_layout(simulator: Any) -> Layout:

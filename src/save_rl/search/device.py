@@ -172,7 +172,8 @@ def search(
     def recurrent_fn(params, rng_key, action, node):
         del params
         (state, reward, terminated, truncated), seed = take(node, action)
-        del truncated  # time limits end real episodes only; the search continues past them
+        # Time limits end real episodes, and UCT's rollouts; the search continues past them.
+        ends = terminated | truncated if rule == Rule.UCT else terminated
         new_prior, new_value = evaluate(state, rng_key)
         if stochastic:
             new_prior = jnp.repeat(new_prior, width, -1)
@@ -180,7 +181,7 @@ def search(
             reward=jnp.where(node.over, 0.0, reward / scale).astype(new_value.dtype),
             discount=jnp.where(terminated, 0.0, discount).astype(new_value.dtype),
             prior_logits=new_prior,
-            value=jnp.where(node.over | terminated, 0.0, new_value),
+            value=jnp.where(node.over | ends, 0.0, new_value),
         ), Node(state, node.over | terminated, seed)
 
     def action_selection(rng_key, tree, node, depth=None):

@@ -41,9 +41,8 @@ def rollouts(env: Simulator, states: Any, discount: float, key: Array) -> Array:
 
     def step(carry):
         states, total, weight, over, t = carry
-        keys = jax.random.split(jax.random.fold_in(key, t), lanes)
+        keys, luck = jax.random.split(jax.random.fold_in(key, t), (2, lanes))
         actions = jax.vmap(random_action, (0, 0, None))(keys, masks(env, states), env.num_actions)
-        luck = jax.vmap(jax.random.fold_in, (0, None))(keys, 1)
         states, reward, terminated, truncated = jax.vmap(lucky_step(env))(states, actions, luck)
         total = total + jnp.where(over, 0.0, weight * reward)
         return states, total, weight * discount, over | terminated | truncated, t + 1

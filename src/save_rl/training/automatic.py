@@ -163,6 +163,7 @@ def _batches(settings: TrainSettings, given: Collection[str], steps: float) -> d
         lanes = -(-lanes // whole) * whole
     if "lanes" in given:
         lanes = settings.lanes
+    if "batch" not in given:
         total = max(lanes, 1) * ratio
         batch = next((n for n in range(min(batch, total), 0, -1) if total % n == 0), 1)
     return {"lanes": lanes, "batch": batch, "replay_ratio": ratio}

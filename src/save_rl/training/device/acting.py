@@ -79,11 +79,6 @@ def run_search(
     return result._replace(q_values=jnp.where(simulations > 0, result.q_values, prior))
 
 
-def step_luck(key: Array, lanes: int) -> Array:
-    """Return the keys `[lanes]` of real steps, which no search knows."""
-    return jax.random.split(jax.random.fold_in(key, 1), lanes)
-
-
 def _highest(values: Array, eligible: Array, seed: Array) -> Array:
     """Return the index of the highest eligible value `[A]`, ties at random."""
     values = jnp.where(eligible, values, -jnp.inf)
@@ -169,10 +164,8 @@ def play(
             agent, network, env, states, rule=agent.test_search, budget=budget, c=c,
             discount=discount, key=search_key, simulations=simulations, scale=scale,
         )  # fmt: skip
-        actions = jax.vmap(lambda r, k: choose_action(agent, r, None, k))(
-            result, jax.random.split(action_key, episodes)
-        )
-        luck = step_luck(action_key, episodes)
+        action_keys, luck = jax.random.split(action_key, (2, episodes))
+        actions = jax.vmap(lambda r, k: choose_action(agent, r, None, k))(result, action_keys)
         after, reward, terminated, truncated = jax.vmap(lucky_step(env))(states, actions, luck)
         returns = returns + jnp.where(over, 0.0, reward)
         return after, returns, steps + ~over, over | terminated | truncated, t + 1

@@ -26,7 +26,6 @@ from save_rl.training.device.acting import (
     choose_action,
     play,
     run_search,
-    step_luck,
     target_of,
 )
 from save_rl.training.learner import Learner, Learning, is_array
@@ -228,9 +227,10 @@ class DeviceTrainer:
         self, env: Simulator, state: SeedState, step: Array, running: Array
     ) -> SeedState:
         key, act_key, reset_key, learn_key = jax.random.split(state.key, 4)
+        made = state.steps  # not `step`: the seed may have stood still
         state, transitions, over = self._act(env, state._replace(key=key), act_key, reset_key)
         ring = replay.add(
-            state.replay, step, transitions, over, self.settings.discount,
+            state.replay, made, transitions, over, self.settings.discount,
             track=self.agent.value_loss == "return", running=running,
         )  # fmt: skip
         return self.learn(state._replace(replay=ring), learn_key, step)
@@ -250,10 +250,10 @@ class DeviceTrainer:
         epsilon = s.lane_epsilon(
             state.episodes, state.steps * jnp.float32(s.lanes), state.episode_step, state.length
         )
+        action_keys, luck = jax.random.split(action_key, (2, s.lanes))
         actions = jax.vmap(lambda r, e, k: choose_action(agent, r, e, k, s.c))(
-            result, epsilon, jax.random.split(action_key, s.lanes)
+            result, epsilon, action_keys
         )
-        luck = step_luck(action_key, s.lanes)
         after, reward, terminated, truncated = jax.vmap(lucky_step(env))(before, actions, luck)
         reward = jnp.asarray(reward, jnp.float32)
         over = terminated | truncated
@@ -299,9 +299,9 @@ class DeviceTrainer:
         s = self.settings
         shape = (s.updates_per_step, s.batch)
         batches, returns, finished = replay.sample(
-            state.replay, key, step, s.replay, shape, s.horizon
+            state.replay, key, state.steps - 1, s.replay, shape, s.horizon
         )
-        active = (step + 1) * s.lanes >= s.min_replay
+        active = state.steps >= -(-s.min_replay // s.lanes)
         learner, loss_q, loss_a = self.learning.updates(
             state.learner, batches, returns, finished, state.episodes, step, active
         )
