@@ -227,8 +227,10 @@ def test_a_search_that_needs_jax_is_refused_in_a_sentence():
         "budget: 8 is not possible; it must be 0 for 'gumbel', which searches in JAX alone, as "
         "save-rl evaluate does."
     )
-    found = policy.act(STATES[0], 0, simulator=Walk())
-    assert found.action == found.prior.argmax()
+    for budget in (0, None):  # without a budget of its own it does not search
+        found = policy.act(STATES[0], budget, simulator=Walk())
+        assert found.action == found.prior.argmax()
+        assert not found.explored.any()
 
 
 class Web(Walk):

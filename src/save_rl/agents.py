@@ -8,7 +8,7 @@ from typing import Literal
 
 from save_rl.errors import unknown_name
 from save_rl.learning.schedules import LinearSchedule, constant
-from save_rl.search.rules import Rule
+from save_rl.search.rules import PAPER_RULES, Rule
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,11 @@ class Agent:
     def explores(self) -> bool:
         """True if the agent is ε-greedy in training."""
         return self.act in ("q", "threshold")
+
+    @property
+    def searches_anywhere(self) -> bool:
+        """True if Python simulators have the search of its tests, too."""
+        return self.test_search in PAPER_RULES
 
     @property
     def learns(self) -> bool:
@@ -274,6 +279,11 @@ def get_agent(name: str, option: str = "--agent") -> Agent:
     if name not in AGENTS:
         raise unknown_name("agent", name, AGENTS, option)
     return AGENTS[name]
+
+
+def usual_budget(agent: Agent, trained: int) -> int:
+    """Return the budget of a loaded agent that was trained with `trained`, unless told another."""
+    return trained if agent.searches_anywhere else 0
 
 
 def target_rows(agent: Agent) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from save_rl.agents import ACTS, Agent, get_agent
+from save_rl.agents import ACTS, Agent, get_agent, usual_budget
 from save_rl.envs import make, make_simulator, require_trust, require_trust_in, runs_on_host
 from save_rl.envs.layout import allowed_actions, named
 from save_rl.errors import InputError, require, require_numbers
@@ -25,7 +25,6 @@ from save_rl.players import Move, Player, RootValues, make_move
 from save_rl.search import search_list
 from save_rl.search.any_network import python_layout
 from save_rl.search.decision import Decision, trees_of
-from save_rl.search.rules import PAPER_RULES
 from save_rl.search.tree_lanes import tree_pool
 from save_rl.training.device.acting import prior_and_value
 from save_rl.training.devices import select_device
@@ -95,8 +94,9 @@ class Policy:
 
         With budget 0 and no `simulator`, `state` is an observation, and `mask` its allowed actions
         `[A]` if the environment has an action mask. Otherwise it is a state of `policy.simulator`,
-        or of the `simulator` given here. budget, c: default those of the run. seed: breaks ties;
-        the same seed gives the same decision.
+        or of the `simulator` given here. budget, c: default those of the run, but budget 0
+        for `gumbel`, which searches in JAX alone. seed: breaks ties; the same seed gives the same
+        decision.
         """
         masks = None if mask is None else np.asarray(mask)[None]
         return self.act_batch(
@@ -112,15 +112,15 @@ class Policy:
         All searches run together, one call of the network for each simulation. masks: `[B, A]`.
         """
         s, states = self.settings, list(states)
-        budget, c = s.budget if budget is None else budget, s.c if c is None else float(c)
+        budget = usual_budget(self.agent, s.budget) if budget is None else budget
+        c = s.c if c is None else float(c)
         require_numbers({"--budget": budget, "--c": c, "--seed": seed}.items())
         require(budget >= 0, "budget", budget, "0 or more")
         require(c >= 0, "c", c, "0 or more")
         require(seed >= 0, "seed", seed, "0 or more")
         require(len(states) > 0, "states", "an empty list", "at least one state")
         allowed = f"0 for '{s.agent}', which searches in JAX alone, as save-rl evaluate does"
-        possible = budget == 0 or self.agent.test_search in PAPER_RULES
-        require(possible, "budget", budget, allowed)
+        require(budget == 0 or self.agent.searches_anywhere, "budget", budget, allowed)
         with jax.default_device(self._device):
             if budget > 0:
                 require(masks is None, "mask", "an array", "left out with a budget: states have it")

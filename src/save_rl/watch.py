@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from save_rl.agents import get_agent, usual_budget
 from save_rl.envs import ENVIRONMENTS, GYM, make_simulator
 from save_rl.errors import InputError, RunError, require, require_numbers, unknown_name
 from save_rl.players import Episode, Move, Player, RootValues, make_player, play
@@ -120,7 +121,8 @@ def _run_player(
         raise InputError(f"--agent: '{run}' is a run and plays itself; leave --agent out.")
     options = _with_pictures(settings.env, {**settings.all_env_options, **options})
     sim = make_simulator(settings.env, settings.seeds[0], **options)
-    chosen = settings.budget if budget is None else budget
+    usual = usual_budget(get_agent(settings.agent), settings.budget)
+    chosen = usual if budget is None else budget
     return sim, trained_player(run, sim, chosen, trust=trust)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from save_rl.agents import AGENTS, usual_budget
 from save_rl.envs import require_trust
 from save_rl.errors import InputError, require
 from save_rl.studio.reading import Unreadable, checkpoint_numbers, read_config
@@ -19,6 +20,8 @@ def choices(run: Path, name: str, trust: bool) -> dict[str, Any]:
     found = {
         key: settings.get(key) for key in ("env", "agent", "seeds", "budget", "c", "env_options")
     }
+    if found["agent"] in AGENTS:
+        found["budget"] = usual_budget(AGENTS[found["agent"]], found["budget"])
     kept = [which for which in ("best", "checkpoints") if checkpoint_numbers(run, which)]
     found["checkpoints"] = ["last" if which == "checkpoints" else which for which in kept]
     problem = None if kept else "There is no checkpoint yet, so there is nothing to play."

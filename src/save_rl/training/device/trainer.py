@@ -20,7 +20,6 @@ from save_rl.learning import replay
 from save_rl.learning.replay import Replay, Transition
 from save_rl.learning.reward_scale import next_sums
 from save_rl.search.lanes import masks
-from save_rl.search.rules import PAPER_RULES
 from save_rl.training.counters import Counters, Stats, count_step, count_updates, no_stats
 from save_rl.training.device.acting import (
     choose_action,
@@ -159,7 +158,7 @@ class DeviceTrainer:
         require(level is None, "--level", level, "left out in an environment without levels")
         seeds = self.settings.seeds
         keys = [jax.random.fold_in(jax.random.PRNGKey(seed), number) for seed in seeds]
-        shares = self.agent.test_search in PAPER_RULES and budget <= self._shared_budget
+        shares = self.agent.searches_anywhere and budget <= self._shared_budget
         most, simulations = (self._shared_budget, budget) if shares else (budget, None)
         returns, steps = self._tests(
             self.env_arrays, params, jnp.stack(keys), simulations, episodes=episodes, budget=most
