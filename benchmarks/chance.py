@@ -118,12 +118,12 @@ def main() -> None:
     from save_rl import evaluation
     from save_rl.training.devices import select_device
 
-    program, params, _ = evaluation._load_run(
+    trainer, params, _ = evaluation._load_run(
         chosen.run, select_device("cpu"), chosen.episodes, 0, trust=True, budgets=chosen.budgets
     )
-    with closing(program):
+    with closing(trainer):
         for budget in chosen.budgets:
-            returns = np.asarray(program.play(params, chosen.episodes, budget, 7)[0])
+            returns = np.asarray(trainer.play(params, chosen.episodes, budget, 7)[0])
             error = returns.std() / returns.size**0.5
             print(f"budget {budget}: {returns.mean():.3f} ± {error:.3f}", flush=True)
 

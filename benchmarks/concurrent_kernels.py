@@ -28,14 +28,14 @@ NODES = 20  # of each graph
 def updated(options: dict[str, str]) -> list[np.ndarray]:
     """The parameters after all updates, on transitions made up at random."""
     settings = TrainSettings(env="covering", agent="save", lanes=64, chunk=1)
-    with closing(make_trainer(settings, select_device("auto"), workers=0)) as program:
-        assert isinstance(program, HostTrainer)
-        state, rng = program.blank(), np.random.default_rng(0)
+    with closing(make_trainer(settings, select_device("auto"), workers=0)) as trainer:
+        assert isinstance(trainer, HostTrainer)
+        state, rng = trainer.blank(), np.random.default_rng(0)
         data = jax.tree.map(np.array, state.replay.data)
         for seen in (data.observation, data.next_observation):
             seen["nodes"][0, :TRANSITIONS] = rng.normal(size=seen["nodes"][0, :TRANSITIONS].shape)
             seen["node_mask"][0, :TRANSITIONS, :NODES] = True
-        actions = program.pool.layout.num_actions
+        actions = trainer.pool.layout.num_actions
         target = pack_target(rng.normal(size=(TRANSITIONS, actions)))
         for ring, part in zip(data.target, target, strict=True):
             ring[0, :TRANSITIONS] = part
@@ -46,12 +46,12 @@ def updated(options: dict[str, str]) -> list[np.ndarray]:
             replay=state.replay._replace(data=jax.tree.map(jnp.asarray, data)),
             episodes=np.array([10_000]),
         )
-        programs = UpdatePrograms(program.learning, actions, options)
+        programs = UpdatePrograms(trainer.learning, actions, options)
         with closing(programs):
-            program.learner.programs = programs
+            trainer.learner.programs = programs
             for step in range(LOCK_STEPS):
-                random = program.actor.each(LEARN, step)
-                learner, _ = program.learner.updates(state, random, np.ones(1, bool)).finish(step)
+                random = trainer.actor.each(LEARN, step)
+                learner, _ = trainer.learner.updates(state, random, np.ones(1, bool)).finish(step)
                 state = state._replace(learner=learner)
         return [np.asarray(x) for x in jax.tree.leaves(state.learner.params)]
 

@@ -74,7 +74,7 @@ def main() -> None:
         epsilon_episodes=500, network=residual, optimizer=clipped_adam, seed=(0, 1), workers=0,
         out=out,
     )  # fmt: skip
-    size = sum(x[0].size for x in jax.tree.leaves(run.program.params(run.state)))
+    size = sum(x[0].size for x in jax.tree.leaves(run.trainer.params(run.state)))
     print(f"a network of {size:,} numbers")
     for result in save_rl.evaluate(out, budgets=(0, 5), episodes=options.tests, workers=0):
         print(f"budget {result.budget}: mean test reward {result.returns.mean():.2f}")

@@ -15,7 +15,7 @@ from save_rl import evaluation
 from save_rl.agents import get_agent
 from save_rl.envs.from_jax import FromJax
 from save_rl.errors import InputError
-from save_rl.evaluation import evaluate_program, mean_and_error
+from save_rl.evaluation import evaluate_parameters, mean_and_error
 from save_rl.networks.table import TableNetwork
 from save_rl.players import play as play_episode
 from save_rl.training.device.acting import play
@@ -76,7 +76,7 @@ Q = jnp.array([[0.4, 0.5, 0.0], [0.9, 0.0, 0.0], [0.0, 0.0, 0.0]])
 # So action 0 is taken, and action 0 again in state 1.
 
 
-def program(seeds=(0,), **settings):
+def trainer(seeds=(0,), **settings):
     settings = {"network": "table", "c": 0.1, "discount": 1.0, **settings}
     return DeviceTrainer(TrainSettings(seeds=seeds, **settings), [fork() for _ in seeds])
 
@@ -94,7 +94,7 @@ def table(seeds=1):
 @pytest.fixture(scope="module")
 def tested():
     """200 episodes of two seeds at budgets 0 and 5."""
-    return evaluate_program(program(seeds=(0, 1)), table(2), (0, 5), 200)
+    return evaluate_parameters(trainer(seeds=(0, 1)), table(2), (0, 5), 200)
 
 
 def test_without_search_the_table_is_followed(tested):
@@ -121,20 +121,20 @@ def test_seeds_have_episodes_of_their_own(tested):
 
 
 def test_q_learning_searches_as_save_does(tested):
-    learner = program(seeds=(0, 1), agent="q-learning")
-    (result,) = evaluate_program(learner, table(2), (5,), 200)
+    learner = trainer(seeds=(0, 1), agent="q-learning")
+    (result,) = evaluate_parameters(learner, table(2), (5,), 200)
     np.testing.assert_array_equal(result.returns, tested[1].returns)
     np.testing.assert_array_equal(result.steps, tested[1].steps)
 
 
 def test_a_single_episode():
-    (result,) = evaluate_program(program(), table(), (0,), 1)
+    (result,) = evaluate_parameters(trainer(), table(), (0,), 1)
     assert result.returns.shape == result.steps.shape == (1, 1)
 
 
 def test_episodes_beyond_the_lanes_are_new_ones(tested, monkeypatch):
     monkeypatch.setattr(DeviceTrainer, "test_batch", 200)
-    (result,) = evaluate_program(program(seeds=(0, 1)), table(2), (0,), 230)
+    (result,) = evaluate_parameters(trainer(seeds=(0, 1)), table(2), (0,), 230)
     assert result.returns.shape == result.steps.shape == (2, 230)
     np.testing.assert_array_equal(result.returns[:, :200], tested[0].returns)
     assert not np.array_equal(result.returns[:, 200:], tested[0].returns[:, :30])
@@ -142,7 +142,7 @@ def test_episodes_beyond_the_lanes_are_new_ones(tested, monkeypatch):
 
 @pytest.mark.slow
 def test_tests_are_compiled_once_per_number_of_episodes_and_budget():
-    made, traced = program(), []
+    made, traced = trainer(), []
     network = made.network
     made.network = lambda params: traced.append(params) or network(params)
     for episodes, budget in ((3, 0), (3, 0), (2, 0), (2, 1), (3, 0), (2, 1)):
@@ -279,7 +279,7 @@ def test_the_table_of_a_run_with_several_seeds(run, tested_run):
 
 
 def test_a_run_is_tested_with_the_parameters_it_ended_with(run, tested_run):
-    from_memory = evaluate_program(run.program, run.state.learner.params, (0, 2), 30)
+    from_memory = evaluate_parameters(run.trainer, run.state.learner.params, (0, 2), 30)
     for one, other in zip(tested_run, from_memory, strict=True):
         assert one.budget == other.budget
         np.testing.assert_array_equal(one.returns, other.returns)

@@ -284,12 +284,12 @@ def test_a_run_in_jax_acts_through_its_simulator(tmp_path):
     """A run before its first step, which is as much a run and needs no compiler."""
     settings = TrainSettings(env="tightrope", lanes=4, batch=4)
     (tmp_path / "config.json").write_text(json.dumps({"settings": asdict(settings)}))
-    program = DeviceTrainer(settings, [save_rl.make("tightrope")])
-    begun = program.begin()
+    trainer = DeviceTrainer(settings, [save_rl.make("tightrope")])
+    begun = trainer.begin()
     checkpoint.save(tmp_path / "checkpoints", 1, begun, {"run_id": ""})
     policy = save_rl.load(tmp_path)
     state = policy.simulator.reset(0)
-    head, _ = program.network(jax.tree.map(lambda x: x[0], program.params(begun)))(
+    head, _ = trainer.network(jax.tree.map(lambda x: x[0], trainer.params(begun)))(
         jax.numpy.asarray(policy.simulator.observe(state))[None]
     )
     found = policy.act(policy.simulator.observe(state), 0)
@@ -304,7 +304,7 @@ def test_the_best_parameters_are_used_where_the_run_kept_them(run, tmp_path):
 
     folder = tmp_path / "run"
     shutil.copytree(run.path, folder)
-    params = jax.tree.map(lambda x: np.asarray(x) * 0 + 1, run.program.params(run.state))
+    params = jax.tree.map(lambda x: np.asarray(x) * 0 + 1, run.trainer.params(run.state))
     run_id = json.loads((folder / "config.json").read_text())["run_id"]
     checkpoint.save(folder / "best", 1, params, {"run_id": run_id})
     seen, mask = Walk().observe((0, 0)), [True] * 3

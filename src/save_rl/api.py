@@ -124,8 +124,8 @@ def run_training(
         from save_rl.training.advice import advise
         from save_rl.training.learner import with_measured_scale
 
-        if result.program is not None:  # else a cluster has it
-            params = result.program.params(result.state)
+        if result.trainer is not None:  # else a cluster has it
+            params = result.trainer.params(result.state)
             settings = with_measured_scale(settings, params)
         advise(settings, result.metrics)
     return result

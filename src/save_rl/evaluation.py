@@ -50,15 +50,15 @@ class TestEpisodes(NamedTuple):
     baseline: np.ndarray | None = None
 
 
-def evaluate_program(
-    program: Trainer, params: Any, budgets: Sequence[int], episodes: int, level: int | None = None
+def evaluate_parameters(
+    trainer: Trainer, params: Any, budgets: Sequence[int], episodes: int, level: int | None = None
 ) -> list[TestEpisodes]:
-    """Test all seeds of a program with these parameters at every budget."""
-    size = min(episodes, program.test_batch or episodes)
+    """Test all seeds of a trainer with these parameters at every budget."""
+    size = min(episodes, trainer.test_batch or episodes)
     results = []
     for budget in budgets:
         batches = [
-            program.play(params, size, budget, 2**20 + batch, level)
+            trainer.play(params, size, budget, 2**20 + batch, level)
             for batch in range(-(-episodes // size))
         ]
         returns = np.concatenate([returns for returns, _ in batches], 1)[:, :episodes]
@@ -82,7 +82,7 @@ def _load_run(
     plays: Agent | None = None, options: dict[str, Any] | None = None, trust: bool = False,
     budgets: Sequence[int] = (), last: bool = False, c: float | None = None,
 ) -> tuple[Trainer, Any, str]:  # fmt: skip
-    """Return the program of a run, its parameters by seed, and which they are: the best ones if
+    """Return the trainer of a run, its parameters by seed, and which they are: the best ones if
     they were kept, else the last.
 
     plays: the agent to test with them; default the run's own. options: of the environment, if they
@@ -100,25 +100,25 @@ def _load_run(
             f"--agent: '{plays.name}' needs a run that learned Q-values, and '{settings.agent}' "
             "does not."
         )
-    program = make_trainer(
+    trainer = make_trainer(
         settings, target, workers=workers, step_timeout=step_timeout, test_lanes=lanes,
         train=False, plays=plays, budgets=budgets,
     )  # fmt: skip
     try:
-        return program, *read_params(folder, program.params(program.template()), "DIR", last)
+        return trainer, *read_params(folder, trainer.params(trainer.template()), "DIR", last)
     except BaseException:
-        program.close()
+        trainer.close()
         raise
 
 
 def _pure_search(settings: TrainSettings, env: Simulator) -> tuple[Trainer, Any]:
-    """Return a program for an agent that learns nothing, and unused parameters."""
+    """Return a trainer for an agent that learns nothing, and unused parameters."""
     if get_agent(settings.agent).learns:
         raise InputError(
             f"--agent: '{settings.agent}' must be trained; give the folder of its run."
         )
-    program = DeviceTrainer(settings, [env])
-    return program, program.params(program.begin())
+    trainer = DeviceTrainer(settings, [env])
+    return trainer, trainer.params(trainer.begin())
 
 
 def _play_simulator(
@@ -205,19 +205,19 @@ def evaluate(
             lanes = min(episodes, _HOST_LANES)
             if max(budgets) >= _LARGE_BUDGET:
                 lanes = min(lanes, _LARGE_BUDGET_LANES)
-            program, params, which = _load_run(
+            trainer, params, which = _load_run(
                 Path(run), chosen, lanes, workers, step_timeout, plays, options, trust, budgets,
                 last, c,
             )  # fmt: skip
-            with closing(program), ExitStack() as stack:
-                s = program.settings
+            with closing(trainer), ExitStack() as stack:
+                s = trainer.settings
                 beside = None
-                if agent is None and _has_baseline(baseline, program):
+                if agent is None and _has_baseline(baseline, trainer):
                     uct = with_measured_scale(s, params)
                     beside = stack.enter_context(untrained_uct(uct, lanes, workers, step_timeout))
                 conditions = Conditions(agent or s.agent, s.env, s.c, level, s.env_options, which)
                 return _test_run(
-                    program, params, budgets, episodes, level, beside, baseline == "uct", progress,
+                    trainer, params, budgets, episodes, level, beside, baseline == "uct", progress,
                     EvaluationFile(target, append), conditions,
                 )  # fmt: skip
         else:
@@ -231,8 +231,8 @@ def evaluate(
                 twin = make_simulator(settings.env, seed, **options)
                 results = _play_simulator(twin, settings, budgets, episodes)
             else:
-                program, params = _pure_search(settings, env)
-                results = evaluate_program(program, params, budgets, episodes)
+                trainer, params = _pure_search(settings, env)
+                results = evaluate_parameters(trainer, params, budgets, episodes)
     file = EvaluationFile(target, append)
     conditions = Conditions(agent, str(run), settings.c, level, options)
     for result in results:
@@ -240,9 +240,9 @@ def evaluate(
     return results
 
 
-def _has_baseline(baseline: str, program: Trainer) -> bool:
+def _has_baseline(baseline: str, trainer: Trainer) -> bool:
     """Test whether UCT is played beside a run."""
-    if program.agent.recurrent:
+    if trainer.agent.recurrent:
         # Rollouts to the end of a game of Atari take longer than the game.
         require(baseline != "uct", "--baseline", "'uct'", "'none' for an agent that learns frames")
         return False
@@ -250,14 +250,14 @@ def _has_baseline(baseline: str, program: Trainer) -> bool:
 
 
 def _test_run(
-    program: Trainer, params: Any, budgets: Sequence[int], episodes: int, level: int | None,
+    trainer: Trainer, params: Any, budgets: Sequence[int], episodes: int, level: int | None,
     beside: Uct | None, wait: bool, progress: bool, file: EvaluationFile, conditions: Conditions,
 ) -> list[TestEpisodes]:  # fmt: skip
     """Test a run budget by budget, with UCT beside it; write each result at once.
 
     wait: play UCT to the end, however long it takes.
     """
-    s, results, many = program.settings, [], len(program.settings.seeds)
+    s, results, many = trainer.settings, [], len(trainer.settings.seeds)
     uct = conditions._replace(agent="uct", parameters="")
     others = EvaluationFile(file.path.with_stem(f"{file.path.stem}-baseline"), append=True)
     for budget in budgets:
@@ -265,8 +265,8 @@ def _test_run(
         with Progress(
             f"{conditions.agent}, budget {budget}", episodes, "episodes", progress
         ) as bar:
-            program.watch_tests(lambda done, bar=bar: bar.update(done / len(s.seeds)))
-            (result,) = evaluate_program(program, params, (budget,), episodes, level)
+            trainer.watch_tests(lambda done, bar=bar: bar.update(done / len(s.seeds)))
+            (result,) = evaluate_parameters(trainer, params, (budget,), episodes, level)
         file.add(budget, result.returns, result.steps, s.seeds, conditions)
         if beside is not None and budget > 0:
             seconds = math.inf if wait else max(PATIENCE, 3 * (time.monotonic() - began))
@@ -298,13 +298,13 @@ def evaluate_levels(
     """
     chosen, lanes = select_device(device), min(episodes, _HOST_LANES)
     with jax.default_device(chosen):
-        program, params, which = _load_run(Path(run), chosen, lanes, workers, budgets=budgets)
-        s = program.settings
-        with closing(program):
+        trainer, params, which = _load_run(Path(run), chosen, lanes, workers, budgets=budgets)
+        s = trainer.settings
+        with closing(trainer):
             for level in levels:
                 file = EvaluationFile(Path(run) / level_table(level), append=False)
                 conditions = Conditions(s.agent, s.env, s.c, level, s.env_options, which)
-                for result in evaluate_program(program, params, budgets, episodes, level):
+                for result in evaluate_parameters(trainer, params, budgets, episodes, level):
                     file.add(result.budget, result.returns, result.steps, s.seeds, conditions)
 
 
@@ -327,10 +327,10 @@ def trained_player(
     require(budget >= 1, "--budget", budget, f"at least 1 for '{settings.agent}'")
     chosen = select_device(device)
     with jax.default_device(chosen):
-        program, params, _ = _load_run(Path(run), chosen, 1, 0, trust=trust)
-        program.close()
-        assert isinstance(program, R2D2Trainer)
-        player = program.player(params, sim, budget)
+        trainer, params, _ = _load_run(Path(run), chosen, 1, 0, trust=trust)
+        trainer.close()
+        assert isinstance(trainer, R2D2Trainer)
+        player = trainer.player(params, sim, budget)
 
     def move(state: State, rng: np.random.Generator) -> Move:
         with jax.default_device(chosen):

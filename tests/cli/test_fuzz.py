@@ -82,7 +82,8 @@ class Stubs:
         monkeypatch.setattr(loop.Overseer.__init__, "__defaults__", after)
         monkeypatch.setattr("save_rl.evaluation.make_trainer", make)
         for name in (
-            "evaluation.evaluate_program", "evaluation._play_simulator", "evaluation._pure_search",
+            "evaluation.evaluate_parameters", "evaluation._play_simulator",
+            "evaluation._pure_search",
             "players._play", "watch.contact_sheet", "envs.check._look",
             "experiments.tightrope_tabular.cells", "experiments.runs.run_cells",
             "bench.search.bench_search", "bench.train.bench_train", "bench.physics.bench_physics",

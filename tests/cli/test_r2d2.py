@@ -71,22 +71,22 @@ def test_it_learns(tmp_path):
     the network that it began with."""
     trained = tmp_path / "run"
     run(f"{SETTINGS} --steps 1200 --workers 0 --out {trained}")
-    program = make_trainer(read_settings(trained, "DIR"), jax.devices("cpu")[0], workers=0)
-    networks = program.setup.networks
+    trainer = make_trainer(read_settings(trained, "DIR"), jax.devices("cpu")[0], workers=0)
+    networks = trainer.setup.networks
     start = networks.initial(jax.random.PRNGKey(0))
-    found = checkpoint.load_newest(trained / "checkpoints", program.template(), pytest.fail)
-    state = program.restore(found.state)
+    found = checkpoint.load_newest(trained / "checkpoints", trainer.template(), pytest.fail)
+    state = trainer.restore(found.state)
     losses = {"loss_q": [], "loss_a": []}
     for learner in (start, state.learner):
         rng = np.random.default_rng(0)
-        replay = program.learner.replay
+        replay = trainer.learner.replay
         batches = [to_batch(replay.unpack(replay.draw(rng)), 0.997) for _ in range(8)]
         leaves = jax.tree.leaves((learner.params, learner.optimiser))
         target = jax.tree.leaves(state.learner.target)
         about = [networks.update(leaves, target, batch)[1] for batch in batches]
         for name, values in losses.items():
             values.append(np.mean([float(one[name]) for one in about]))
-    program.close()
+    trainer.close()
     assert losses["loss_q"][1] < 0.5 * losses["loss_q"][0], losses
     assert losses["loss_a"][1] < losses["loss_a"][0] - 0.01, losses
 

@@ -49,13 +49,13 @@ def settings(**changes):
 def trainers():
     made = []
 
-    def program(workers=0, simulator=None, **changes):
+    def trainer(workers=0, simulator=None, **changes):
         sources = [Source(HERE + "Slippery", 0, {})]
         how = {"workers": workers, "test_lanes": 4}
         made.append(HostTrainer(settings(**changes), [simulator or Slippery()], sources, **how))
         return made[-1]
 
-    yield program
+    yield trainer
     for one in made:
         one.close()
 

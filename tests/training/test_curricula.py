@@ -16,7 +16,7 @@ from save_rl.evaluation import evaluate_levels, level_table, trained_player
 from save_rl.learning import host_replay
 from save_rl.players import play
 from save_rl.training.devices import compiler_options
-from save_rl.training.host import trainer
+from save_rl.training.host import trainer as host_trainer
 from save_rl.training.host.levels import curriculum_of
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.host.updates import UpdatePrograms, Updates
@@ -44,18 +44,18 @@ def settings(agent="q-learning", **options):
 ALL = np.ones(1, bool)  # seeds that run
 
 
-def walk(program, steps):
+def walk(trainer, steps):
     """The level before each lock-step and those that lanes play then; the state after the last."""
-    state, seen = program.begin(), []
+    state, seen = trainer.begin(), []
     for t in range(steps):
-        seen.append((int(program.counters(state).level[0]), program.pool.arrays.level.copy()))
-        state = program.advance(state, t, ALL)
+        seen.append((int(trainer.counters(state).level[0]), trainer.pool.arrays.level.copy()))
+        state = trainer.advance(state, t, ALL)
     return seen, state
 
 
 def test_a_linear_curriculum_rises_with_the_steps():
-    program = HostTrainer(settings(curriculum="linear", curriculum_steps=80), [Stairs(hardest=4)])
-    seen, _ = walk(program, 14)
+    trainer = HostTrainer(settings(curriculum="linear", curriculum_steps=80), [Stairs(hardest=4)])
+    seen, _ = walk(trainer, 14)
     # A lock-step is 8 steps: level 4 t / 10 after t of them.
     assert [level for level, _ in seen] == [min(4, 4 * t // 10) for t in range(14)]
     highest = [played.max() for _, played in seen]
@@ -66,11 +66,11 @@ def test_a_linear_curriculum_rises_with_the_steps():
 
 
 def test_without_a_curriculum_the_simulator_draws():
-    program = HostTrainer(settings(curriculum="none"), [Stairs(hardest=2)])
-    seen, state = walk(program, 3)
+    trainer = HostTrainer(settings(curriculum="none"), [Stairs(hardest=2)])
+    seen, state = walk(trainer, 3)
     assert {level for level, _ in seen} == {ANY_LEVEL}
     assert max(played.max() for _, played in seen) == 2
-    assert program.counters(state).stats.level_episodes.tolist() == [0]
+    assert trainer.counters(state).stats.level_episodes.tolist() == [0]
 
 
 def test_what_has_no_levels_to_sample_from_has_no_curriculum():
@@ -97,12 +97,12 @@ def test_a_curriculum_needs_to_know_the_level_of_an_episode(curriculum, method, 
 
 def test_an_adaptive_curriculum_rises_once_both_kinds_are_solved():
     chosen = settings("save", curriculum="adaptive", learning_rate=3e-3, epsilon_start=0.05)
-    program = HostTrainer(chosen, [Stairs(hardest=1)])
-    state = program.begin()
+    trainer = HostTrainer(chosen, [Stairs(hardest=1)])
+    state = trainer.begin()
     levels, t = [], 0
     while not levels or (levels[-1] == 0 and t < 400):
-        state = program.advance(state, t, ALL)
-        levels.append(int(program.counters(state).level[0]))
+        state = trainer.advance(state, t, ALL)
+        levels.append(int(trainer.counters(state).level[0]))
         t += 1
     assert levels[-1] == 1
     assert state.episodes[0] >= 100  # two kinds, fifty episodes each
@@ -111,8 +111,8 @@ def test_an_adaptive_curriculum_rises_once_both_kinds_are_solved():
 
 def test_a_kind_that_is_never_solved_holds_the_curriculum_back():
     chosen = settings("save", curriculum="adaptive", learning_rate=3e-3, epsilon_start=0.05)
-    program = HostTrainer(chosen, [Stairs(hardest=1, fails=True)])
-    _, state = walk(program, 60)
+    trainer = HostTrainer(chosen, [Stairs(hardest=1, fails=True)])
+    _, state = walk(trainer, 60)
     bins = jax.tree.map(lambda x: x[0], state.bins)
     assert int(bins.level) == 0
     assert bins.episodes.sum() == state.episodes[0] > 300
@@ -122,18 +122,18 @@ def test_a_kind_that_is_never_solved_holds_the_curriculum_back():
 
 
 def test_returns_of_the_present_level_are_counted_apart():
-    program = HostTrainer(settings(curriculum="linear", curriculum_steps=1), [Stairs(hardest=2)])
+    trainer = HostTrainer(settings(curriculum="linear", curriculum_steps=1), [Stairs(hardest=2)])
     total = count = 0.0
-    state = program.begin()
+    state = trainer.begin()
     for t in range(10):
         returns, added = state.episode_return[0], int(state.replay.added[0])
-        level, played = int(program.counters(state).level[0]), program.pool.arrays.level.copy()
-        state = program.advance(state, t, ALL)
+        level, played = int(trainer.counters(state).level[0]), trainer.pool.arrays.level.copy()
+        state = trainer.advance(state, t, ALL)
         new = jax.tree.map(lambda x: np.asarray(x[0, added : added + LANES]), state.replay.data)  # noqa: B023
         mine = (new.discount == 0) & (played == level)
         count += mine.sum()
         total += (returns + new.reward)[mine].sum()
-    stats = program.counters(state).stats
+    stats = trainer.counters(state).stats
     assert stats.level_episodes.tolist() == [count]
     assert count > 0
     assert stats.level_return_sum[0] == pytest.approx(total)
@@ -251,9 +251,9 @@ def test_uct_searches_over_the_network_of_a_run(adaptive):
 @pytest.fixture(scope="module")
 def replayed():
     """A trainer, a state with something in its replay, and what four updates draw from it."""
-    program = HostTrainer(settings("save", lanes=16, min_replay=16), [Stairs()])
-    _, state = walk(program, 6)
-    return program, state, host_replay.draw(state.replay, [np.random.default_rng(0)], (4, 16))
+    trainer = HostTrainer(settings("save", lanes=16, min_replay=16), [Stairs()])
+    _, state = walk(trainer, 6)
+    return trainer, state, host_replay.draw(state.replay, [np.random.default_rng(0)], (4, 16))
 
 
 def begun(programs, state, slots):
@@ -262,10 +262,10 @@ def begun(programs, state, slots):
 
 @REPLAYED
 def test_updates_do_not_depend_on_the_pieces_they_are_made_in(replayed):
-    program, state, slots = replayed
+    trainer, state, slots = replayed
     learners = []
     for pieces, options in ((1, {}), (2, {}), (2, GPU)):
-        programs = UpdatePrograms(program.learning, 0, options)
+        programs = UpdatePrograms(trainer.learning, 0, options)
         with closing(programs):
             programs.pieces = pieces
             updates = begun(programs, state, slots)
@@ -288,15 +288,15 @@ def test_updates_do_not_depend_on_the_pieces_they_are_made_in(replayed):
 @pytest.mark.slow  # tests/training/test_host_seeds.py has a fast one
 def test_a_program_for_a_gpu_does_the_same(monkeypatch):
     """There many lanes are searched in three groups, and a thread hands updates over in pieces."""
-    monkeypatch.setattr(trainer, "_MANY", 16)
+    monkeypatch.setattr(host_trainer, "_MANY", 16)
     states = []
     for options in ({}, GPU):
         chosen = settings("save", lanes=16, batch=4, min_replay=16)
-        with closing(HostTrainer(chosen, [Stairs()], options=options)) as program:
-            assert len(program.actor.places.groups) == (3 if options else 1)
+        with closing(HostTrainer(chosen, [Stairs()], options=options)) as trainer:
+            assert len(trainer.actor.places.groups) == (3 if options else 1)
             assert chosen.updates_per_step == 16
-            assert program.learner.programs.pieces == (8 if options else 1)
-            states.append(walk(program, 6)[1])
+            assert trainer.learner.programs.pieces == (8 if options else 1)
+            states.append(walk(trainer, 6)[1])
     here, there = states
     assert here.updates[0] > 0
     assert here.replay.added == there.replay.added
@@ -308,12 +308,12 @@ def test_a_program_for_a_gpu_does_the_same(monkeypatch):
 @REPLAYED
 @pytest.mark.parametrize("options", [{}, GPU], ids=["here", "in a thread"])
 def test_what_fails_while_updates_are_handed_over_is_not_lost(replayed, monkeypatch, options):
-    program, state, slots = replayed
+    trainer, state, slots = replayed
 
     def broken(*_):
         raise MemoryError("no room")
 
-    with closing(UpdatePrograms(program.learning, 0, options)) as programs:
+    with closing(UpdatePrograms(trainer.learning, 0, options)) as programs:
         updates = begun(programs, state, slots)
         monkeypatch.setattr(host_replay, "outcomes", broken)
         with pytest.raises(MemoryError, match="no room"):

@@ -17,7 +17,8 @@ from save_rl.learning import host_replay
 from save_rl.learning.exploration import epsilon_at_step
 from save_rl.search.rules import TIE_TOLERANCE
 from save_rl.search.simulators import LaneSearch
-from save_rl.training.host import actor, trainer
+from save_rl.training.host import actor
+from save_rl.training.host import trainer as host_trainer
 from save_rl.training.host.actor import Actor
 from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.run import checkpoint
@@ -50,31 +51,31 @@ def make():
     """Makes trainers over mazes, and closes them."""
     made = []
 
-    def program(agent="save", seeds=(0,), env=None, how=None, **changes):
+    def trainer(agent="save", seeds=(0,), env=None, how=None, **changes):
         options = env or {}
         sources = [Source("tests.search.table_simulators:maze", n, options) for n in seeds]
         mazes = [maze(seed, **options) for seed in seeds]
         made.append(HostTrainer(settings(agent, seeds, **changes), mazes, sources, **(how or {})))
         return made[-1]
 
-    yield program
-    for program in made:
-        program.close()
+    yield trainer
+    for trainer in made:
+        trainer.close()
 
 
-def copy(program, state):
-    """All arrays of a checkpoint; the program goes on writing to those of the state."""
-    return jax.tree.map(lambda x: np.array(x), program.snapshot(state))
+def copy(trainer, state):
+    """All arrays of a checkpoint; the trainer goes on writing to those of the state."""
+    return jax.tree.map(lambda x: np.array(x), trainer.snapshot(state))
 
 
-def history(program, chunks, state=None, first=0, running=None):
+def history(trainer, chunks, state=None, first=0, running=None):
     """The arrays before each chunk and after the last, and the last state."""
-    state = program.begin() if state is None else state
-    running = np.ones(len(program.settings.seeds), bool) if running is None else running
-    states = [copy(program, state)]
+    state = trainer.begin() if state is None else state
+    running = np.ones(len(trainer.settings.seeds), bool) if running is None else running
+    states = [copy(trainer, state)]
     for chunk in range(first, first + chunks):
-        state = program.advance(state, chunk * program.settings.chunk, running)
-        states.append(copy(program, state))
+        state = trainer.advance(state, chunk * trainer.settings.chunk, running)
+        states.append(copy(trainer, state))
     return states, state
 
 
@@ -110,7 +111,7 @@ class Walk(NamedTuple):
 
     agent: str
     simulator: TableSimulator
-    program: HostTrainer
+    trainer: HostTrainer
     states: list  # before each lock-step and after the last
     ties: list  # [lanes] the seeds that each search broke ties with
     noisy: np.ndarray | None  # [steps, lanes, A] the priors of roots, where they are noisy
@@ -192,8 +193,8 @@ def walk(request):
         agent, (0,), replay=STEPS * LANES, epsilon_start=epsilon, epsilon_end=epsilon / 2,
         epsilon_episodes=50,
     )  # fmt: skip
-    program = HostTrainer(chosen, [simulator])
-    slots = program.pool.arrays["choice"].shape[1]
+    trainer = HostTrainer(chosen, [simulator])
+    slots = trainer.pool.arrays["choice"].shape[1]
     assert slots == (16 if "actions" in env else 0)
     if request.param == "few":
         assert simulator.mdp.mask.sum(1).max() < slots
@@ -202,10 +203,10 @@ def walk(request):
         patch.setattr(LaneSearch, "run_by_group", spied_run)
         patch.setattr(actor, "mix_noise_all", spied_mix)
         patch.setattr(actor, "act_all", spied_act)
-        states, _ = history(program, STEPS)
+        states, _ = history(trainer, STEPS)
     rows = np.concatenate(noisy).reshape(STEPS, LANES, -1) if noisy else None
     states = [of_seed(state, 0) for state in states]
-    return Walk(agent, simulator, program, states, ties, rows, epsilons)
+    return Walk(agent, simulator, trainer, states, ties, rows, epsilons)
 
 
 @WALKED
@@ -283,21 +284,21 @@ def test_steps_episodes_and_returns_add_up(walk):
     assert lengths.min() <= state.length <= lengths.max()
 
 
-def values_of(program, params, simulator):
+def values_of(trainer, params, simulator):
     """Qθ of all states `[6, A]`, -inf where masked."""
-    head, _ = program.learning.network(params)(jnp.asarray(simulator.features))
+    head, _ = trainer.learning.network(params)(jnp.asarray(simulator.features))
     return np.where(simulator.mdp.mask, np.asarray(head, np.float64), -np.inf)
 
 
 def reference_model(walk, t):
     """The simulator's tables, with what the network of lock-step t says of all states."""
     simulator, params = walk.simulator, walk.states[t].learner.params
-    prior = values_of(walk.program, params, simulator)
+    prior = values_of(walk.trainer, params, simulator)
     value = prior.max(1)
     if walk.agent in ("save-puct", "puct"):
         prior = np.exp(prior) / np.exp(prior).sum(1, keepdims=True)
     if walk.agent == "puct":
-        value = walk.program.learning.network(params)(jnp.asarray(simulator.features))[1]
+        value = walk.trainer.learning.network(params)(jnp.asarray(simulator.features))[1]
     prior = np.where(simulator.mdp.mask, prior, 0.0)
     return simulator.mdp._replace(prior=prior, value=np.asarray(value, np.float64))
 
@@ -343,7 +344,7 @@ def test_targets_are_what_a_search_from_the_state_finds(walk):
             simulated += found.simulator_calls
             if walk.agent == "puct":
                 assert found.explored[action]
-            elif walk.program.settings.epsilon_start == 0:
+            elif walk.trainer.settings.epsilon_start == 0:
                 best = np.where(found.explored, found.q_values, -np.inf)
                 assert best[action] == pytest.approx(best.max(), abs=1e-4)
         assert simulated == walk.states[t + 1].simulator_steps
@@ -352,7 +353,7 @@ def test_targets_are_what_a_search_from_the_state_finds(walk):
 @WALKED
 def test_epsilon_is_that_of_the_moment_of_training_and_of_the_episode(walk):
     assert len(walk.epsilons) == STEPS
-    mean = walk.program.settings.epsilon
+    mean = walk.trainer.settings.epsilon
     for epsilon, state in zip(walk.epsilons, walk.states[:-1], strict=True):
         for lane in range(LANES):
             at = int(state.episode_step[lane])
@@ -489,7 +490,7 @@ def programs():
 @pytest.fixture(scope="module")
 def undisturbed(programs):
     """Their states after 15 lock-steps."""
-    return {agent: history(program, 3)[0][-1] for agent, program in programs.items()}
+    return {agent: history(trainer, 3)[0][-1] for agent, trainer in programs.items()}
 
 
 @UNDISTURBED
@@ -511,7 +512,9 @@ def test_it_does_not_matter_who_simulates_in_how_many_groups(
 ):
     workers, groups = how.get("workers", 0), how.get("groups", 2)
     changed = {"workers": workers, "groups": groups}
-    monkeypatch.setattr(trainer, "Actor", lambda *given, **more: Actor(*given, **more | changed))
+    monkeypatch.setattr(
+        host_trainer, "Actor", lambda *given, **more: Actor(*given, **more | changed)
+    )
     made = make(agent, (3, 5), MASKED, chunk=5)
     assert made.pool.workers == workers
     assert len(made.actor.places.groups) == groups
@@ -587,12 +590,12 @@ def test_a_program_for_tests_alone_plays_the_same_from_a_checkpoint(make, progra
 # Test episodes.
 
 
-def play_greedily(simulator, program, params, seed, budget, longest):
+def play_greedily(simulator, trainer, params, seed, budget, longest):
     """Return and length of an episode whose every action is the best that the equations know.
 
     None if the simulator fails.
     """
-    mdp = simulator.mdp._replace(prior=values_of(program, params, simulator))
+    mdp = simulator.mdp._replace(prior=values_of(trainer, params, simulator))
     place, total, over = Place(seed % 6, 0), 0.0, False
     while not over and place.time < longest:
         q = mdp.prior[place.state]
@@ -611,11 +614,11 @@ def play_greedily(simulator, program, params, seed, budget, longest):
 
 @pytest.fixture(scope="module")
 def trained():
-    """A program that plays three test episodes at once, and its parameters of both seeds."""
+    """A trainer that plays three test episodes at once, and its parameters of both seeds."""
     mazes = [maze(seed, masked=True, limit=9, ends=0.1) for seed in (0, 4)]
-    program = HostTrainer(settings("save", (0, 4)), mazes, test_lanes=3)
-    _, state = history(program, 3)
-    return program, program.params(state)
+    trainer = HostTrainer(settings("save", (0, 4)), mazes, test_lanes=3)
+    _, state = history(trainer, 3)
+    return trainer, trainer.params(state)
 
 
 @TESTED

@@ -27,7 +27,7 @@ class State(NamedTuple):
 
 
 class Counting:
-    """A program that finishes an episode per chunk, and learns nothing."""
+    """A trainer that finishes an episode per chunk, and learns nothing."""
 
     agent = get_agent("save")
     curriculum = "none"
@@ -262,7 +262,7 @@ def no_picture(monkeypatch):
 
 
 PHASES = {
-    "the program": (Counting, "__init__"),
+    "the trainer": (Counting, "__init__"),
     "the folder": (loop.RunDirectory, "_write_config"),
     "the first state": (Counting, "begin"),
     "the first checkpoint": (checkpoint, "save"),

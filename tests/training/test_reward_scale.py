@@ -149,13 +149,13 @@ def test_a_run_tests_and_acts_in_the_units_of_rewards(tmp_path):
         Paid, env_options={"factor": 64.0}, steps=512, out=tmp_path / "run", workers=0,
         progress=False, reward_scale=MEASURED, check=False, budget=4,
     )  # fmt: skip
-    params = run.program.params(run.state)
-    measured = with_measured_scale(run.program.settings, params)
+    params = run.trainer.params(run.state)
+    measured = with_measured_scale(run.trainer.settings, params)
     assert measured.reward_scale in (64.0, 128.0, 256.0)  # at most 4.39 x 64
     policy = save_rl.load(run.path, simulator=Paid(64.0))
     found = policy.act(0, budget=0, simulator=Paid(64.0))
     own = jax.tree.map(lambda x: x[0], params)
-    q = run.program.learning.network(own)(jnp.eye(8)[:1])[0]
+    q = run.trainer.learning.network(own)(jnp.eye(8)[:1])[0]
     np.testing.assert_allclose(found.q_values, measured.reward_scale * q[0], rtol=1e-6)
     found = policy.act(5, budget=8, simulator=Paid(64.0))  # the last step: pays, and ends
     tried = (np.array([-16.0, 48.0]) * found.visits + found.prior) / (found.visits + 1)

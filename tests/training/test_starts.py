@@ -34,7 +34,7 @@ def source(tmp_path_factory):
 
 
 def params(result):
-    return jax.tree.leaves(result.program.params(result.state))
+    return jax.tree.leaves(result.trainer.params(result.state))
 
 
 def first_params(folder):
@@ -57,7 +57,7 @@ def test_a_run_starts_with_the_parameters_of_another_and_nothing_else(source, tm
         np.testing.assert_array_equal(found, end[1:])  # of seed 5
         np.testing.assert_array_equal(copy, end[1:])
     assert all(not np.any(x) for x in optimiser.values())  # Adam begins anew
-    scales = [run.program.settings.reward_scale for run in (source, result)]
+    scales = [run.trainer.settings.reward_scale for run in (source, result)]
     assert scales[0] == scales[1]  # values are in its units
     assert result.metrics[0]["env_steps"] == 16 * 4  # a chunk of lock-steps of four lanes
     told = json.loads((tmp_path / "run" / "config.json").read_text())["started_from"]

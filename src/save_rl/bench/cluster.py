@@ -109,13 +109,13 @@ class _Case:
         self._step, self.state = 0, self.trainer.begin()
         self._turns: list[dict[str, float]] = []
         self._experience: Any = None  # the last one received
-        absorb = self.trainer.learning.absorb
+        record = self.trainer.learning.record
 
-        def absorbing(state: Any, experience: Any, first: int) -> Any:
+        def recording(state: Any, experience: Any, first: int) -> Any:
             self._experience = experience
-            return absorb(state, experience, first)
+            return record(state, experience, first)
 
-        self.trainer.learning.absorb = absorbing
+        self.trainer.learning.record = recording
 
     def _advance(self) -> None:
         self.state = self.trainer.advance(self.state, self._step, np.ones(1, np.bool_))

@@ -22,8 +22,9 @@ from save_rl.networks.graph import GraphNetwork
 from save_rl.processes import usable_cores
 from save_rl.search.simulators import LaneSearch
 from save_rl.training.devices import compiler_options, host_options
-from save_rl.training.host import collector, evaluator, learner, trainer, updates
+from save_rl.training.host import collector, evaluator, learner, updates
 from save_rl.training.host.actor import Actor
+from save_rl.training.host.trainer import HostTrainer
 from save_rl.training.learner import Learning
 from save_rl.training.run.trainers import make_trainer
 from save_rl.training.settings import TrainSettings
@@ -150,35 +151,35 @@ def _case(settings: TrainSettings, device: Any, workers: int, seconds: float) ->
     seeds = len(settings.seeds)
     running, step, began = np.ones(seeds, np.bool_), 0, time.perf_counter()
     with (
-        closing(make_trainer(settings, device, workers=workers)) as program,
+        closing(make_trainer(settings, device, workers=workers)) as trainer,
         Clocks() as clocks,
     ):
-        assert isinstance(program, trainer.HostTrainer)
+        assert isinstance(trainer, HostTrainer)
         _watch(clocks)
-        state = program.begin()
+        state = trainer.begin()
 
         def finish() -> None:
-            jax.block_until_ready(jax.tree.leaves(program.params(state)))
+            jax.block_until_ready(jax.tree.leaves(trainer.params(state)))
 
         learned = 0.0  # seconds until the first update
         while step < settings.min_replay // settings.lanes + _WARM_UP:
-            state, step = program.advance(state, step, running), step + 1
+            state, step = trainer.advance(state, step, running), step + 1
             if not learned and state.updates.any():
                 finish()
                 learned = time.perf_counter() - began
         finish()
         clocks.seconds.clear()
-        made, counted, longest = program.counters(state), 0, 0.0
+        made, counted, longest = trainer.counters(state), 0, 0.0
         started = last = time.perf_counter()
         while last - started < seconds:
-            state, step = program.advance(state, step, running), step + 1
+            state, step = trainer.advance(state, step, running), step + 1
             counted, longest = counted + 1, max(longest, time.perf_counter() - last)
             last = time.perf_counter()
         finish()
         total = time.perf_counter() - started
-        done = program.counters(state)
+        done = trainer.counters(state)
         spent = dict(clocks.seconds)
-        used = program.pool.workers
+        used = trainer.pool.workers
 
     def rate(name: str) -> float:
         return round(float((getattr(done, name) - getattr(made, name)).sum()) / total, 1)

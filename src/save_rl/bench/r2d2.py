@@ -42,11 +42,11 @@ def bench_r2d2(
         told = replace(settings, replay=replace(settings.replay, samples_per_insert=samples))
         chosen = TrainSettings(env=env, agent=agent, lanes=lanes, chunk=1, r2d2=told)
         chosen.check()
-        with closing(make_trainer(chosen, device, workers=workers)) as program:
-            assert isinstance(program, R2D2Trainer)
-            case, state = _case(program, seconds)
+        with closing(make_trainer(chosen, device, workers=workers)) as trainer:
+            assert isinstance(trainer, R2D2Trainer)
+            case, state = _case(trainer, seconds)
             cases.append({"agent": agent, "samples_per_insert": samples, **case})
-            learner = learner or _learner(program, state)
+            learner = learner or _learner(trainer, state)
     return {
         "device": device.device_kind,
         "env": env,
@@ -56,22 +56,22 @@ def bench_r2d2(
     }
 
 
-def _case(program: R2D2Trainer, seconds: float) -> tuple[dict[str, Any], Any]:
+def _case(trainer: R2D2Trainer, seconds: float) -> tuple[dict[str, Any], Any]:
     clocks = Clocks()
-    clocks.watch("simulators", program.pool, "receive")
-    state, step, running = program.begin(), 0, np.ones(1, np.bool_)
-    while program.counters(state).updates[0] < _WARM_UP:
-        state = program.advance(state, step, running)
+    clocks.watch("simulators", trainer.pool, "receive")
+    state, step, running = trainer.begin(), 0, np.ones(1, np.bool_)
+    while trainer.counters(state).updates[0] < _WARM_UP:
+        state = trainer.advance(state, step, running)
         step += 1
-    before, made, first = dict(clocks.seconds), program.counters(state), step
+    before, made, first = dict(clocks.seconds), trainer.counters(state), step
     started = time.perf_counter()
     # Lanes start together, so their sequences end together: measure whole periods.
-    period = program.settings.r2d2.sequences.period
+    period = trainer.settings.r2d2.sequences.period
     while time.perf_counter() - started < seconds or (step - first) % period:
-        state = program.advance(state, step, running)
+        state = trainer.advance(state, step, running)
         step += 1
-    jax.block_until_ready(jax.tree.leaves(program.params(state)))
-    total, done = time.perf_counter() - started, program.counters(state)
+    jax.block_until_ready(jax.tree.leaves(trainer.params(state)))
+    total, done = time.perf_counter() - started, trainer.counters(state)
 
     def rate(name: str) -> float:
         return round(float((getattr(done, name) - getattr(made, name))[0]) / total, 2)
@@ -79,8 +79,8 @@ def _case(program: R2D2Trainer, seconds: float) -> tuple[dict[str, Any], Any]:
     simulators = "main", "simulators"
     waited = (clocks.seconds[simulators] - before[simulators]) / total
     case = {
-        "lanes": program.settings.lanes,
-        "workers": program.pool.workers,
+        "lanes": trainer.settings.lanes,
+        "workers": trainer.pool.workers,
         "agent_steps_per_second": rate("env_steps"),
         "simulations_per_second": rate("simulator_steps"),
         "updates_per_second": rate("updates"),
@@ -90,9 +90,9 @@ def _case(program: R2D2Trainer, seconds: float) -> tuple[dict[str, Any], Any]:
     return case, state
 
 
-def _learner(program: R2D2Trainer, state: Any) -> dict[str, Any]:
+def _learner(trainer: R2D2Trainer, state: Any) -> dict[str, Any]:
     """Measure the learner alone: decompressing a batch, and an update on it."""
-    replay, networks, r = program.learner.replay, program.setup.networks, program.settings.r2d2
+    replay, networks, r = trainer.learner.replay, trainer.setup.networks, trainer.settings.r2d2
     drawn = replay.draw(np.random.default_rng(0))
     batch = to_batch(replay.unpack(drawn), r.sequences.gamma)
     leaves = jax.tree.leaves((state.learner.params, state.learner.optimiser))

@@ -41,24 +41,24 @@ def settings_of(env: str, agent: str, seeds: int, lanes: int) -> TrainSettings:
     return chosen
 
 
-def _parts(program: DeviceTrainer, simulations: int) -> dict[str, tuple[Callable, Callable]]:
+def _parts(trainer: DeviceTrainer, simulations: int) -> dict[str, tuple[Callable, Callable]]:
     """Return the parts of a lock-step of one seed, by name.
 
     Each is a function that returns what it carries from lock-step to lock-step, from a `SeedState`,
     and the part itself, `part(env, state, carried, step, key)`, which returns it anew.
     """
-    s, agent = program.settings, program.agent
+    s, agent = trainer.settings, trainer.agent
 
     def search(env, state: SeedState, carried, step, key):
         result = run_search(
-            agent, program.network(state.learner.params), env, state.env_states, rule=agent.search,
+            agent, trainer.network(state.learner.params), env, state.env_states, rule=agent.search,
             budget=s.budget, c=s.c, discount=s.discount, key=key, noise=agent.root_noise,
         )  # fmt: skip
         return carried + result.q_values[:, 0] * _KEPT
 
     def network(env, state: SeedState, carried, step, key):
         """Evaluate as often as a search does: the root and every simulation."""
-        evaluate = evaluator(agent, program.network(state.learner.params), env, s.discount)
+        evaluate = evaluator(agent, trainer.network(state.learner.params), env, s.discount)
 
         def once(_, total):
             # Depends on the evaluation before, as in a search.
@@ -93,7 +93,7 @@ def _parts(program: DeviceTrainer, simulations: int) -> dict[str, tuple[Callable
         return jax.tree.map(restart, fresh, after), total
 
     def learning(env, state: SeedState, carried, step, key):
-        return program.learn(state._replace(learner=carried), key, step).learner
+        return trainer.learn(state._replace(learner=carried), key, step).learner
 
     def zeros(state: SeedState):
         return jnp.zeros(s.lanes)
@@ -118,50 +118,50 @@ def _random_steps(env: Any, states: Any, key: Any) -> tuple[Any, Any, Any, Any]:
     return jax.vmap(lucky_step(env))(states, action, jax.random.split(luck_key, lanes))
 
 
-def _looped(program: DeviceTrainer, start: Callable, part: Callable) -> Any:
+def _looped(trainer: DeviceTrainer, start: Callable, part: Callable) -> Any:
     """Return a program that makes a part of every lock-step of a chunk, for all seeds."""
 
     def one_seed(env_arrays, state, first):
-        env = program.env(env_arrays)
+        env = trainer.env(env_arrays)
 
         def body(carried, step):
             return part(env, state, carried, step, jax.random.fold_in(state.key, step)), None
 
-        steps = first + jnp.arange(program.settings.chunk)
+        steps = first + jnp.arange(trainer.settings.chunk)
         return jax.lax.scan(body, start(state), steps)[0]
 
     return jax.jit(
-        jax.vmap(one_seed, in_axes=(0, 0, None)), compiler_options=program.compiler_options
+        jax.vmap(one_seed, in_axes=(0, 0, None)), compiler_options=trainer.compiler_options
     )
 
 
 class _Run:
-    """A run that is measured: its program, its state and the number of lock-steps made."""
+    """A run that is measured: its trainer, its state and the number of lock-steps made."""
 
     def __init__(self, settings: TrainSettings, device: Any):
         envs = make_all(settings.env, settings.seeds, **settings.all_env_options)
-        self.program = DeviceTrainer(settings, envs, compiler_options(device))
-        self.state, self.step = self.program.begin(), 0
+        self.trainer = DeviceTrainer(settings, envs, compiler_options(device))
+        self.state, self.step = self.trainer.begin(), 0
         self._running = np.ones(len(settings.seeds), np.bool_)
         began = time.perf_counter()
-        lowered = self.program.chunk.lower(  # pyright: ignore[reportFunctionMemberAccess]
-            self.program.env_arrays, self.state, self.step, self._running
+        lowered = self.trainer.chunk.lower(  # pyright: ignore[reportFunctionMemberAccess]
+            self.trainer.env_arrays, self.state, self.step, self._running
         )
         self._chunk = lowered.compile()
         self.compile_seconds = time.perf_counter() - began
 
     def advance(self) -> None:
         """Make the lock-steps of a chunk."""
-        self.state = self._chunk(self.program.env_arrays, self.state, self.step, self._running)
-        self.step += self.program.settings.chunk
+        self.state = self._chunk(self.trainer.env_arrays, self.state, self.step, self._running)
+        self.step += self.trainer.settings.chunk
         jax.block_until_ready(self.state)
 
     def part(self, start: Callable, part: Callable) -> Callable[[], Any]:
         """Compile a part of the lock-steps of a chunk."""
-        looped = _looped(self.program, start, part)
-        compiled = looped.lower(self.program.env_arrays, self.state, self.step).compile()
+        looped = _looped(self.trainer, start, part)
+        compiled = looped.lower(self.trainer.env_arrays, self.state, self.step).compile()
         return lambda: jax.block_until_ready(
-            compiled(self.program.env_arrays, self.state, self.step)
+            compiled(self.trainer.env_arrays, self.state, self.step)
         )
 
 
@@ -172,7 +172,7 @@ def _case(settings: TrainSettings, device: Any, repeats: int, parts: bool) -> di
     simulations = settings.budget if agent.search is not None else 0
     measured: dict[str, Callable[[], Any]] = {"whole": run.advance}
     if parts:
-        made = _parts(run.program, simulations)
+        made = _parts(run.trainer, simulations)
         with ThreadPoolExecutor() as threads:
             compiled = {
                 name: threads.submit(_on, device, run.part, *part) for name, part in made.items()

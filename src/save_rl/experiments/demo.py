@@ -19,7 +19,7 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
     from rich.console import Console
 
     from save_rl.errors import InputError
-    from save_rl.evaluation import evaluate_program, mean_and_error
+    from save_rl.evaluation import evaluate_parameters, mean_and_error
     from save_rl.files import is_empty, write_atomically
     from save_rl.report.plots import budget_table, curve_figure
     from save_rl.training.run.loop import train
@@ -45,8 +45,8 @@ def run(out: Path, episodes: int = EPISODES, tests: int = TESTS) -> dict[str, An
         result = train(settings, out / agent, label=f"{agent:<10}")
         rows = result.metrics
         curves[agent] = ([r["episodes"] for r in rows], [r["test_return"] for r in rows])
-        params = result.program.params(result.state)
-        tested = evaluate_program(result.program, params, BUDGETS, tests)
+        params = result.trainer.params(result.state)
+        tested = evaluate_parameters(result.trainer, params, BUDGETS, tests)
         table[agent] = {result.budget: mean_and_error(result) for result in tested}
     title = f"Test reward after {episodes:,} episodes, {tests} test episodes, seed 0"
     console.print(budget_table(table, title))

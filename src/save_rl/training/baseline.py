@@ -58,13 +58,13 @@ def untrained_uct(
     envs, on_host = environments(settings)
     agent = get_agent("uct")
     if not on_host:
-        program = DeviceTrainer(replace(settings, agent=agent.name), envs)
-        nothing = program.params(program.begin())
+        trainer = DeviceTrainer(replace(settings, agent=agent.name), envs)
+        nothing = trainer.params(trainer.begin())
 
         def compiled(
             episodes: int, budget: int, level: int | None, report: Callable[[int], None]
         ) -> tuple[np.ndarray, np.ndarray]:
-            return program.play(nothing, episodes, budget, _NUMBER, level)
+            return trainer.play(nothing, episodes, budget, _NUMBER, level)
 
         yield compiled
         return

@@ -1,4 +1,4 @@
-"""The protocol of all programs, which the loop and tests use: on a device or a cluster."""
+"""The protocol of all trainers, which the loop and tests use: on a device or a cluster."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

@@ -54,8 +54,8 @@ def run(setup, collectors, steps):
                 one.use([np.asarray(x) for x in jax.tree.leaves(state.learner.params)])
         for i, one in enumerate(collectors):
             experience = one.step(episodes[i], step)
-            state = learner.absorb(state, sent(experience))
-            episodes[i] = one.renew(episodes[i], experience)
+            state = learner.record(state, sent(experience))
+            episodes[i] = one.start_episodes(episodes[i], experience)
         state = learner.take_in(state, updates)
     learner.close()
     return learner, state, episodes

@@ -123,7 +123,7 @@ class TransitionLanes:
         """Take step `number` in all lanes."""
         state, collector = self._state, self._collector
         if self._last is not None:
-            state = collector.renew(state, self._last, np.array([request.level]), _ALL)
+            state = collector.start_episodes(state, self._last, np.array([request.level]), _ALL)
         state = state._replace(
             episodes=np.array([request.episodes]),
             env_steps=np.array([request.env_steps]),
@@ -162,7 +162,7 @@ class SequenceLanes:
     def step(self, request: StepRequest, number: int) -> r2d2.SequenceExperience:
         """Take step `number` in all lanes."""
         if self._last is not None:
-            self._state = self._collector.renew(self._state, self._last)
+            self._state = self._collector.start_episodes(self._state, self._last)
         self._last = self._collector.step(self._state, number)
         return self._last
 

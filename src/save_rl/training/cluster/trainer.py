@@ -139,7 +139,7 @@ class ClusterTrainer:
 
     def _take(self, state: Any, first: int, reply: StepReply) -> Any:
         """Learn from a reply; first: the actor's first lane."""
-        state = self.learning.absorb(state, reply.experience, first)
+        state = self.learning.record(state, reply.experience, first)
         return state._replace(restarts=state.restarts + reply.faults)
 
     def counters(self, state: Any) -> Counters:
@@ -220,10 +220,10 @@ class TransitionLearning:
         self._losses += losses
         return state._replace(learner=learned), lambda after: after
 
-    def absorb(self, state: host.TrainState, experience: Experience, first: int) -> host.TrainState:
+    def record(self, state: host.TrainState, experience: Experience, first: int) -> host.TrainState:
         """Add the experience of some lanes, from the first one on, to replay, and count it."""
         own = {"episode_step": state.episode_step, "episode_return": state.episode_return}
-        return self.trainer.absorb(state, experience, _ALL, first)._replace(**own)
+        return self.trainer.record(state, experience, _ALL, first)._replace(**own)
 
     def count(self, state: host.TrainState) -> host.TrainState:
         """Count the updates of a chunk, and the faults of test lanes."""
@@ -281,9 +281,9 @@ class SequenceLearning:
         updates = self._learner.updates(state)
         return state, lambda after: self._learner.take_in(after, updates)
 
-    def absorb(self, state: SequenceState, experience: Any, first: int) -> SequenceState:
+    def record(self, state: SequenceState, experience: Any, first: int) -> SequenceState:
         """Add the experience of some lanes to replay, and count it."""
-        return self._learner.absorb(state, experience)
+        return self._learner.record(state, experience)
 
     def count(self, state: SequenceState) -> SequenceState:
         """Count the faults of test lanes."""

@@ -44,7 +44,7 @@ class Collector:
 
     def step(self, state: Any, evaluator: Any, step: int, running: np.ndarray) -> Experience:
         """Take a real step in the lanes of seeds that are `running`. Finished episodes stay at
-        their end until `renew`.
+        their end until `start_episodes`.
 
         state: of lanes and counters, see `TrainState`.
         """
@@ -114,7 +114,9 @@ class Collector:
         rows = evaluator.root_rows(self.actor.pool, places.groups)
         return self._targets(rows, actions, q_values, visits)
 
-    def renew(self, state: Any, experience: Experience, level: np.ndarray, running: Any) -> Any:
+    def start_episodes(
+        self, state: Any, experience: Experience, level: np.ndarray, running: Any
+    ) -> Any:
         """Start new episodes, of these levels `[seeds]`, in lanes whose episode is over or was
         lost."""
         renewed = (experience.over | ~experience.moved) & running[:, None]

@@ -245,10 +245,10 @@ class HostTrainer:
         evaluator = self.network.with_params(state.learner.params, beside=updates)
         experience = self.collector.step(state, evaluator, step, running)
         learner, losses = updates.finish(step)
-        state = self.absorb(state._replace(learner=learner), experience, running)
-        return self.collector.renew(state, experience, self.wanted(state), running), losses
+        state = self.record(state._replace(learner=learner), experience, running)
+        return self.collector.start_episodes(state, experience, self.wanted(state), running), losses
 
-    def absorb(
+    def record(
         self, state: TrainState, experience: Experience, running: np.ndarray, first: int = 0
     ) -> TrainState:
         """Add the experience of lanes to replay, and count it. first: index of the first lane."""

@@ -74,7 +74,7 @@ class SequenceCollector:
 
     Owns the state of the lanes: the recurrent states, the unfinished sequences, and through the
     actor the simulators. Episodes are counted by the caller. `begin` or `restore` starts the lanes,
-    and `use` sets the parameters. One lock-step is `step` and `renew`.
+    and `use` sets the parameters. One lock-step is `step` and `start_episodes`.
 
     epsilon: `[lanes]` of the actor.
     """
@@ -129,7 +129,7 @@ class SequenceCollector:
             self.actor.play_again(episode_seed, wanted, episode_step, saved.history)
 
     def step(self, state: Any, step: int) -> SequenceExperience:
-        """Take a real step in all lanes. Finished episodes stay at their end until `renew`.
+        """Take a real step in all lanes; finished episodes stay at their end.
 
         state: `SequenceEpisodes`, or a state with its fields.
         """
@@ -195,7 +195,7 @@ class SequenceCollector:
         changed = actions != self.evaluator.root_q.argmax(-1)
         return Health(moved.sum(1), np.where(moved, explored, 0).sum(1), (moved & changed).sum(1))
 
-    def renew(self, state: StateT, experience: SequenceExperience) -> StateT:
+    def start_episodes(self, state: StateT, experience: SequenceExperience) -> StateT:
         """Start new episodes in lanes whose episode is over or was lost; advance all lanes.
 
         state: of `step`, or a later one. Return it with the current episodes.

@@ -166,10 +166,10 @@ class SequenceLearner:
             health=no_health((1,)),
         )
 
-    def absorb(self, state: TrainState, experience: SequenceExperience) -> TrainState:
+    def record(self, state: TrainState, experience: SequenceExperience) -> TrainState:
         """Add the experience of lanes, all or some, to replay, and count it.
 
-        The current episodes stay as they are: `SequenceCollector.renew` has the next ones.
+        The current episodes stay as they are: `SequenceCollector.start_episodes` has the next ones.
         """
         for sequence in experience.sequences:
             self.replay.add(sequence)

@@ -141,8 +141,8 @@ class R2D2Trainer:
             state = state._replace(acting=state.learner.params)
             self.collector.use(state.acting)
         experience = self.collector.step(state, step)
-        state = self.learner.absorb(state, experience)
-        state = self.collector.renew(state, experience)
+        state = self.learner.record(state, experience)
+        state = self.collector.start_episodes(state, experience)
         return self.learner.take_in(state, updates)
 
     def counters(self, state: TrainState) -> Counters:

@@ -49,14 +49,14 @@ class _Run:
     """The moving parts of a run between chunks."""
 
     def __init__(
-        self, settings: TrainSettings, program: Trainer, folder: RunDirectory,
+        self, settings: TrainSettings, trainer: Trainer, folder: RunDirectory,
         warn: Callable[[str], None], callbacks: Callbacks, light: bool = False,
     ):  # fmt: skip
-        self.settings, self.program, self.folder, self._warn = settings, program, folder, warn
+        self.settings, self.trainer, self.folder, self._warn = settings, trainer, folder, warn
         self.callbacks = callbacks
         self._light = light
         self.figures: dict[str, float] = {}  # for TensorBoard, beside the metrics
-        self.state: Any = program.begin()
+        self.state: Any = trainer.begin()
         self.chunks = 0
         self.before = 0.0  # seconds before the last resume
         self.started = time.monotonic()
@@ -70,7 +70,7 @@ class _Run:
 
     def restore(self) -> None:
         """Continue from the newest checkpoint, or from the start if there is none."""
-        template, run_id = self.program.template(), self.folder.run_id
+        template, run_id = self.trainer.template(), self.folder.run_id
         found = checkpoint.load_newest(
             self.folder.checkpoints, template, self._warn, run_id=run_id,
             needs={
@@ -82,12 +82,12 @@ class _Run:
         if found:
             saved = found.state
             if found.manifest.get("light") is True:
-                saved = saved._replace(replay=self.program.snapshot(self.state).replay)
-            self.state = self.program.restore(saved)
+                saved = saved._replace(replay=self.trainer.snapshot(self.state).replay)
+            self.state = self.trainer.restore(saved)
             self.chunks = found.manifest["number"]
             self.before = found.manifest["time_s"]
             self._failed = {int(i): why for i, why in found.manifest["failed"].items()}
-        params = self.program.params(template)
+        params = self.trainer.params(template)
         kept = checkpoint.load_newest(
             self.folder.best, params, self._warn, run_id=run_id,
             needs={"scores": self._are_scores}, latest=self.chunks,
@@ -115,12 +115,12 @@ class _Run:
     def _keep_best(self, rows: list[dict[str, Any]]) -> None:
         """Keep the parameters with the highest return on the highest level (paper D.4), in runs
         with a curriculum."""
-        if self.program.curriculum == "none":
+        if self.trainer.curriculum == "none":
             return
-        params = self.program.params(self.state)
+        params = self.trainer.params(self.state)
         if self._best_params is None:
             self._best_params = jax.tree.map(np.array, params)
-        played = self.program.counters(self.state).stats.level_episodes
+        played = self.trainer.counters(self.state).stats.level_episodes
         for row in rows:
             i = self.settings.seeds.index(row["seed"])
             score = (row["level"], row["level_return"])
@@ -144,7 +144,7 @@ class _Run:
             "failed": {str(i): why for i, why in self._failed.items()},
             "light": self._light,
         }
-        arrays = self.program.snapshot(self.state)
+        arrays = self.trainer.snapshot(self.state)
         if self._light:
             arrays = checkpoint.without_replay(arrays)
         written = checkpoint.save(self.folder.checkpoints, self.chunks, arrays, manifest)
@@ -163,7 +163,7 @@ class _Run:
 
     def running(self) -> np.ndarray:
         """Return which seeds `[seeds]` go on."""
-        done, s = self.program.counters(self.state), self.settings
+        done, s = self.trainer.counters(self.state), self.settings
         left = done.episodes < s.episodes
         if s.steps > 0:
             left &= done.env_steps < s.steps
@@ -175,20 +175,20 @@ class _Run:
 
     def progress(self) -> int:
         """Return the fewest episodes of any seed; steps instead, if they are limited."""
-        done = self.program.counters(self.state)
+        done = self.trainer.counters(self.state)
         return int((done.env_steps if self.settings.steps > 0 else done.episodes).min())
 
     def simulations(self) -> int:
         """Return the number of simulator steps made for searches."""
-        return int(self.program.counters(self.state).simulator_steps.sum())
+        return int(self.trainer.counters(self.state).simulator_steps.sum())
 
     def chunk(self) -> None:
         """Run one chunk. A seed whose loss is not finite stops; raise RunError if it was the last
         one."""
         step = self.chunks * self.settings.chunk
-        self.state = self.program.advance(self.state, step, self.running())
+        self.state = self.trainer.advance(self.state, step, self.running())
         self.chunks += 1
-        stats = self.program.counters(self.state).stats
+        stats = self.trainer.counters(self.state).stats
         for name, loss in (("loss_q", stats.loss_q), ("loss_a", stats.loss_a)):
             for i in np.flatnonzero(~np.isfinite(loss)):
                 if i not in self._failed:
@@ -197,7 +197,7 @@ class _Run:
     def _fail(self, index: int, name: str, step: int) -> None:
         """Stop a seed whose loss is not finite."""
         seed = self.settings.seeds[index]
-        inside = "r2d2.network." if self.program.agent.recurrent else ""
+        inside = "r2d2.network." if self.trainer.agent.recurrent else ""
         self._failed[index] = f"{name} is not finite (seed {seed}, lock-step {step})"
         hint = f"A smaller --{inside}learning-rate often helps."
         if len(self._failed) == len(self.settings.seeds):
@@ -218,13 +218,13 @@ class _Run:
 
     def _test(self) -> np.ndarray | None:
         """Return the returns of test episodes, `[seeds, episodes]`; None if there are no tests."""
-        s, program = self.settings, self.program
+        s, trainer = self.settings, self.trainer
         if s.test_episodes == 0:
             return None
-        searches = program.agent.search is not None
+        searches = trainer.agent.search is not None
         budget = s.test_budget if s.test_budget >= 0 else (s.budget if searches else 0)
-        params = program.params(self.state)
-        returns = program.play(params, s.test_episodes, budget, self.chunks)[0]
+        params = trainer.params(self.state)
+        returns = trainer.play(params, s.test_episodes, budget, self.chunks)[0]
         by_seed = dict(zip(s.seeds, returns, strict=True))
         self.callbacks.tell("on_test", Test(self.chunks, budget, by_seed))
         return returns
@@ -232,8 +232,8 @@ class _Run:
     def log(self) -> list[dict[str, Any]]:
         """Write a line of metrics for every seed that made steps since its last one."""
         s, seconds, rows = self.settings, self.seconds(), []
-        done = self.program.counters(self.state)
-        stats, tests, agent = done.stats, self._test(), self.program.agent
+        done = self.trainer.counters(self.state)
+        stats, tests, agent = done.stats, self._test(), self.trainer.agent
         for i, seed in enumerate(s.seeds):
             if stats.steps[i] == 0 or i in self._failed:
                 continue
@@ -274,7 +274,7 @@ class _Run:
             filled = {name: x for name, x in row.items() if x != ""}
             self.callbacks.tell("on_metrics", {"chunk": self.chunks, **filled})
         self._keep_best(rows)
-        self.state = self.program.forget_stats(self.state)
+        self.state = self.trainer.forget_stats(self.state)
         return rows
 
 
@@ -300,14 +300,14 @@ def _finish(run: _Run) -> TrainResult:
     run.save()
     metrics = run.folder.read_metrics()
     draw_curve(run.settings, metrics, run.folder.path / "curve.png")
-    return TrainResult(run.folder.path, run.program, run.state, metrics)
+    return TrainResult(run.folder.path, run.trainer, run.state, metrics)
 
 
 @dataclass(frozen=True)
 class Overseer:
     """Callbacks of a run; by default, those for a terminal.
 
-    make: makes the program. stop: requests a stop. bar: shows the progress. watch: called after
+    make: makes the trainer. stop: requests a stop. bar: shows the progress. watch: called after
     every chunk with the number of chunks and the counters; returns figures for TensorBoard. warn:
     shows warnings.
     """
@@ -356,19 +356,19 @@ def train(
     with (
         enough_memory(), jax.default_device(target), seen.stop as stop, ExitStack() as stack
     ):  # fmt: skip
-        program = seen.make(
+        trainer = seen.make(
             settings, target, workers=workers, step_timeout=step_timeout,
             test_lanes=min(settings.test_episodes, settings.lanes),
         )  # fmt: skip
-        stack.callback(program.close)
-        if light_checkpoints and not program.refills_replay:
+        stack.callback(trainer.close)
+        if light_checkpoints and not trainer.refills_replay:
             raise InputError(
                 "--light-checkpoints: it is only for simulators written in Python; the replay of "
                 f"'{settings.env}' is part of every checkpoint."
             )
         first = origin = None
         if from_run is not None:
-            template = program.params(program.template())
+            template = trainer.params(trainer.template())
             first, origin = params_to_start_from(from_run, template, settings.seeds)
         if resume:
             folder = RunDirectory.resume(out, settings, str(target), seen.warn)
@@ -376,7 +376,7 @@ def train(
             folder = RunDirectory.create(out, settings, str(target), seen.warn, origin)
         stack.callback(folder.close)
         stack.enter_context(folder.noting_failure())
-        run = _Run(settings, program, folder, seen.warn, told, light_checkpoints)
+        run = _Run(settings, trainer, folder, seen.warn, told, light_checkpoints)
         if resume:
             run.restore()
         if first is not None:
@@ -398,7 +398,7 @@ def train(
                     raise Interrupted(message, stop.code)
                 run.chunk()
                 if seen.watch is not None:
-                    run.figures = seen.watch(run.chunks, program.counters(run.state))
+                    run.figures = seen.watch(run.chunks, trainer.counters(run.state))
                 if is_log_point(run.chunks) or run.finished():
                     latest |= {row["seed"]: row for row in run.log()}
                 run.save_if_due(checkpoint_seconds)

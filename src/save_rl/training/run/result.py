@@ -15,15 +15,15 @@ from save_rl.training.settings import TrainSettings
 
 @dataclass(frozen=True, repr=False)
 class TrainResult:
-    """A finished run: its folder, its program and the final state of all seeds; `print` shows a
+    """A finished run: its folder, its trainer and the final state of all seeds; `print` shows a
     summary.
 
-    After a run on a cluster, program and state are None: another process has learned. The folder
+    After a run on a cluster, trainer and state are None: another process has learned. The folder
     has everything.
     """
 
     path: Path
-    program: Any
+    trainer: Any
     state: Any
     metrics: list[dict[str, float]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""The program that trains the settings of a run, chosen by its environment and its agent."""
+"""The trainer of a run, chosen by its environment and its agent."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,7 +35,7 @@ def make_trainer(
     plays: Agent | None = None,
     budgets: Sequence[int] = (),
 ) -> Trainer:
-    """Return the program of a run: in JAX for a JAX environment, else over a pool of simulators.
+    """Return the trainer of a run: in JAX for a JAX environment, else over a pool of simulators.
 
     target: JAX device. workers: processes, -1 for one per core. test_lanes: lanes of simulators for
     tests; without `train`, the only lanes. plays: the agent that searches and acts, if it is not
