@@ -90,6 +90,17 @@ def test_training_is_what_the_axes_say():
     assert (sooner.at(2500), sooner.at(5000)) == (pytest.approx(2.25), pytest.approx(4.5))
 
 
+def test_model_free_agents_see_as_many_steps_as_those_that_search_if_wanted():
+    axes = STUDIES["construction-efficiency"].scales["small"]  # budget 10: eleven steps for one
+    assert settings(axes, "covering", "save").episodes == 10_000
+    assert settings(axes, "covering", "save-no-amortization").episodes == 10_000
+    model_free = settings(axes, "covering", "q-learning")
+    assert model_free.episodes == 110_000
+    assert model_free.epsilon.at(1000) == settings(axes, "covering", "save").epsilon.at(1000)
+    equal_episodes = replace(axes, equal_interactions=False)
+    assert settings(equal_episodes, "covering", "q-learning").episodes == 10_000
+
+
 def test_published_numbers_are_there_for_every_task():
     assert set(PUBLISHED) == set(TASKS)
     assert PUBLISHED["connecting"] == {"q-learning": 2.17, "save-no-amortization": 1.90}
@@ -399,9 +410,10 @@ def test_efficiency_compares_at_equal_interactions(monkeypatch, tmp_path):
     rows = read_results(out / "results.csv")
     assert list(rows[0]) == [*COLUMNS[:6], "interactions", *COLUMNS[6:]]
     ends = {row["agent"]: row["interactions"] for row in rows if row["metric"] == "test_reward"}
-    assert ends == {"save": 160, "q-learning": 40}  # budget 3: four steps for one
+    # Budget 3: four steps for one, and four episodes for one.
+    assert ends == {"save": 160, "q-learning": 160}
     assert (claim.id, claim.holds) == ("save-more-efficient-covering", True)
-    assert "SAVE after 40 steps: 2.00 [2.00, 2.00]" in claim.measured
+    assert "SAVE after 160 steps: 2.00 [2.00, 2.00]" in claim.measured
     before = files(out)
     assert before["figure.png"] != before["curves.png"]
     assert made_up.drawn == []

@@ -4,6 +4,7 @@ from functools import cache, partial
 
 import pytest
 
+from save_rl.report import panels
 from save_rl.report.panels import (
     _median_rises,
     bar_figure,
@@ -156,6 +157,26 @@ def test_every_number_changes_the_figures_of_marble_run(name, metric, cost, befo
     ]
     assert moved != MARBLE
     assert picture(partial(FIGURES[name].func, moved), tmp_path) != before(name)
+
+
+def labels(monkeypatch, rows):
+    """Return what stands below the panels of the figure of test budgets."""
+    drawn = []
+    monkeypatch.setattr(panels, "save_png", lambda figure, path: drawn.append(figure))
+    budget_figure(rows, "nowhere")
+    return [" ".join(axes.get_xlabel().split()) for axes in drawn[0].axes]
+
+
+def test_a_panel_says_whose_training_was_longer(monkeypatch):
+    longer = {"agent": "q-learning", "task": "covering"}
+    rows = [r | {"episodes": 1100} if longer.items() <= r.items() else r for r in TESTS]
+    told = "Test budget Training episodes: SAVE 100; Q-learning 1,100"
+    assert labels(monkeypatch, rows) == [told, "Test budget"]
+
+
+def test_a_few_episodes_more_are_no_longer_training(monkeypatch):
+    rows = [r | {"episodes": 104} if r["agent"] == "save" else r for r in TESTS + UCT]
+    assert labels(monkeypatch, rows) == ["Test budget", "Test budget"]
 
 
 def test_the_axis_of_a_curve_can_be_another(before, tmp_path):

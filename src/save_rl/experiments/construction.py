@@ -75,6 +75,8 @@ class ConstructionAxes:
     masked: bool = False  # the papers' agents have to learn which edges are valid
     uct_budget: int = 0
     uct_episodes: int = 100
+    # Agents that train without search play budget + 1 times as many episodes (Fig. C.4).
+    equal_interactions: bool = False
 
     def check(self) -> None:
         for task in self.tasks:
@@ -98,8 +100,10 @@ class ConstructionAxes:
 
 def settings(axes: ConstructionAxes, task: str, agent: str) -> Any:
     """Return the training settings of one run."""
+    searches = training_budget(agent, axes.budget) > 0
+    times = 1 if searches or not axes.equal_interactions else axes.budget + 1
     return run_settings(
-        axes, task, agent, env_options={"masked": axes.masked}, episodes=axes.episodes,
+        axes, task, agent, env_options={"masked": axes.masked}, episodes=times * axes.episodes,
         epsilon_episodes=axes.epsilon_episodes, beta_episodes=axes.beta_episodes,
         replay_ratio=axes.replay_ratio,
     )  # fmt: skip
@@ -252,7 +256,7 @@ def without_uct(axes: ConstructionAxes, given: Mapping[str, Any]) -> Constructio
 
 
 def _scales(
-    tasks: tuple[str, ...], agents: tuple[str, ...], tests: int, uct: int = 0
+    tasks: tuple[str, ...], agents: tuple[str, ...], tests: int, uct: int = 0, **all_scales: Any
 ) -> dict[str, ConstructionAxes]:
     """Return the axes of the three scales.
 
@@ -261,14 +265,15 @@ def _scales(
     return {
         "smoke": ConstructionAxes(
             ("covering",), agents, seeds=1, episodes=40, test_episodes=4, budget=3, budgets=(0, 3),
-            lanes=8, epsilon_episodes=20, beta_episodes=40,
+            lanes=8, epsilon_episodes=20, beta_episodes=40, **all_scales,
         ),
         "small": ConstructionAxes(
             tasks, agents, seeds=3, episodes=10_000, test_episodes=200, lanes=128,
-            epsilon_episodes=2e3, uct_budget=uct, uct_episodes=50,
+            epsilon_episodes=2e3, uct_budget=uct, uct_episodes=50, **all_scales,
         ),  # β as in the paper: SAVE learns more slowly if it changes faster
         "paper": ConstructionAxes(  # paper C.2
-            tasks, agents, seeds=10, episodes=1_000_000, test_episodes=tests, uct_budget=uct
+            tasks, agents, seeds=10, episodes=1_000_000, test_episodes=tests, uct_budget=uct,
+            **all_scales,
         ),
     }  # fmt: skip
 
@@ -314,6 +319,7 @@ OPTIONS = {
     "masked": "Allow valid edges only; otherwise an invalid one ends the episode, as in the paper.",
     "uct_budget": "Simulations of UCT, with the network of Q-learning; 0 leaves it out.",
     "uct_episodes": "Test episodes of UCT.",
+    "equal_interactions": "Agents without search train for budget + 1 times as many episodes.",
 }
 CONSTRUCTION = _study(
     "construction",
@@ -347,7 +353,7 @@ EXPLORATION = _study(
 EFFICIENCY = _study(
     "construction-efficiency",
     "Figure C.4: SAVE and Q-learning on covering, over all simulator steps.",
-    _scales(("covering",), ("save", "q-learning"), 1000),
+    _scales(("covering",), ("save", "q-learning"), 1000, equal_interactions=True),
     efficiency_claims,
     INTERACTIONS,
 )

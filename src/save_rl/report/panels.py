@@ -1,5 +1,6 @@
 """Figures with a panel per task or per glue cost: rewards and learning curves."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +9,7 @@ import numpy as np
 
 from save_rl.report.canvas import (
     LARGE,
+    SMALL,
     WIDTH,
     clean,
     empty_figure,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HEIGHT, _LEGEND = 3.3, 0.7  # inches, of a panel and of the legend below
+_EQUAL = 1.05  # longest over shortest training: parallel lanes never end at the same episode
 _DOTTED: Any = {"linestyle": ":", "linewidth": 1.5}
 _PUBLISHED = Look("Bapst et al. 2019", "0.4", "")
 
@@ -40,13 +43,15 @@ def budget_figure(
 
     `rows` have the conditions `task` and `budget` and the metric 'test_reward'. UCT, which has its
     own budget, is a dashed horizontal line. published: numbers by task and agent, drawn as dotted
-    lines in the agents' colours, for the agents in `rows`.
+    lines in the agents' colours, for the agents in `rows`. A panel whose agents were trained for
+    different numbers of episodes says so.
     """
     rows = select(rows, metric="test_reward")
     agents = looks(str(row["agent"]) for row in rows)
     searching = [row for row in rows if row["agent"] != "uct"]
     budgets: list[Any] = sorted({row["budget"] for row in searching})  # type: ignore[type-var]
     figure, panels = _panels(rows, "Reward, hardest level", "Test budget")
+    _say_lengths(panels, searching, "task")
     for task, axes in panels.items():
         inside, spread = select(searching, task=task), 0.04 * (len(agents) - 1)
         draw_intervals(axes, inside, agents, ("budget", budgets), _whole_range, spread)
@@ -74,6 +79,7 @@ def bar_figure(rows: Sequence[Row], path: str | Path, budget: int) -> None:
     rows = select(rows, metric="test_reward", budget=budget)
     agents = looks(str(row["agent"]) for row in rows)
     figure, panels = _panels(rows, "Reward, hardest level", f"Test budget {budget}")
+    _say_lengths(panels, rows, "task")
     for task, axes in panels.items():
         for at, (agent, look) in enumerate(agents.items()):
             sample = values(rows, task=task, agent=agent)
@@ -122,6 +128,7 @@ def level_figure(rows: Sequence[Row], path: str | Path) -> None:
     agents = looks(str(row["agent"]) for row in rows)
     levels: list[Any] = sorted({row["level"] for row in rows})  # type: ignore[type-var]
     figure, panels = _panels(rows, "Reward", "Level", "sticky_cost")
+    _say_lengths(panels, rows, "sticky_cost")
     for cost, axes in panels.items():
         inside, spread = select(rows, sticky_cost=cost), 0.04 * (len(agents) - 1)
         draw_intervals(axes, inside, agents, ("level", levels), _whole_range, spread)
@@ -204,6 +211,20 @@ def _panels(
         axes.set_xlabel(x_label, fontsize=LARGE)
     panels[0].set_ylabel(y_label, fontsize=LARGE)
     return figure, dict(zip(names, panels, strict=True))
+
+
+def _say_lengths(panels: "Mapping[Any, Axes]", rows: Sequence[Row], by: str) -> None:
+    """Write the episodes of training below a panel whose agents had different numbers of them."""
+    for value, axes in panels.items():
+        inside = [row for row in select(rows, **{by: value}) if "episodes" in row]
+        lengths = {
+            agent: float(np.median(column(select(inside, agent=agent), "episodes")))
+            for agent in dict.fromkeys(str(row["agent"]) for row in inside)
+        }
+        if lengths and max(lengths.values()) > _EQUAL * min(lengths.values()):
+            parts = [f"{label(agent)} {count:,.0f}" for agent, count in lengths.items()]
+            text = textwrap.fill(f"Training episodes: {'; '.join(parts)}", 40)
+            axes.set_xlabel(f"{axes.get_xlabel()}\n{text}", fontsize=SMALL)
 
 
 def _whole_range(sample: np.ndarray) -> Interval:
