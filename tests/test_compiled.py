@@ -168,11 +168,12 @@ def run(tmp_path, monkeypatch):
         ("return twice(x)", "return x", (11111, False)),
         ("constant(10000)", "constant(20000)", (21112, False)),
         ("return 64", "return 65", (11114, False)),
+        ("@njit\ndef twice", "@njit(refcounts=True)\ndef twice", (11112, False)),
         ("STEP = 10", "# ten\nSTEP = 5 + 5", (11112, True)),
     ],
     ids=[
         "constant", "member", "callee of a callee", "callee", "what an intrinsic holds",
-        "what an intrinsic calls", "comment",
+        "what an intrinsic calls", "how a callee is compiled", "comment",
     ],
 )  # fmt: skip
 def test_a_kernel_is_compiled_anew_when_anything_in_it_has_changed(run, old, new, expected):
@@ -187,7 +188,7 @@ import importlib, json
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 import save_rl
-from save_rl.compiled import fingerprint
+from save_rl.compiled import _used, counts_references, fingerprint
 found = {}
 package = Path(save_rl.__file__).parent
 for path in package.rglob("*.py"):
@@ -195,12 +196,14 @@ for path in package.rglob("*.py"):
         module = ".".join(["save_rl", *path.relative_to(package).with_suffix("").parts])
         for name, kernel in vars(importlib.import_module(module)).items():
             if isinstance(kernel, Dispatcher):
-                found[f"{module}.{name}"] = fingerprint(kernel.py_func)
+                callees = [x for _, x in _used(kernel.py_func) if isinstance(x, Dispatcher)]
+                counts = counts_references(kernel), any(map(counts_references, callees))
+                found[f"{module}.{name}"] = fingerprint(kernel.py_func), *counts
 print(json.dumps(found))
 """
 
 
-def test_what_names_a_kernel_is_the_same_in_every_process():
+def test_what_names_a_kernel_is_the_same_in_every_process_and_references_are_counted():
     first, second = (
         json.loads(
             subprocess.run(
@@ -213,4 +216,7 @@ def test_what_names_a_kernel_is_the_same_in_every_process():
     assert first == second
     kernels = {"save_rl.search.trees.select", "save_rl.envs.construction.box2d.kernel.settle"}
     assert kernels <= first.keys()
-    assert len(set(first.values())) > 60
+    assert len({what for what, _, _ in first.values()}) > 60
+    for name, (_, counts, of_callees) in first.items():  # else nobody frees what a callee made
+        assert counts or not of_callees, name
+    assert {counts for _, counts, _ in first.values()} == {True, False}

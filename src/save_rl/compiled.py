@@ -13,7 +13,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -27,6 +27,7 @@ from numba.core.extending import _Intrinsic
 
 _config: Any = config
 _OPTIONS = {"nogil": True, "error_model": "numpy"}
+_COUNTS = "_nrt"  # the name of Numba's option
 _LIBRARIES = ("numpy", "math", "numba", "llvmlite")  # Numba compiles its own versions of these
 
 
@@ -87,6 +88,11 @@ def _python(value: Any) -> FunctionType | None:
     return value if is_ours else None
 
 
+def counts_references(kernel: Any) -> bool:
+    """Test whether a kernel counts references to arrays, see `njit`."""
+    return kernel.targetoptions[_COUNTS]
+
+
 def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
@@ -109,7 +115,9 @@ def _text(code: CodeType) -> str:
 
 def _constant(value: Any) -> str:
     """Describe a value in the same words in every process."""
-    if isinstance(value, FunctionType | Dispatcher | _Intrinsic):
+    if isinstance(value, Dispatcher):
+        return f"{_name(value)} {sorted(value.targetoptions.items())}"
+    if isinstance(value, FunctionType | _Intrinsic):
         return _name(value)
     if isinstance(value, ModuleType):
         return value.__name__
@@ -188,13 +196,22 @@ class _Turn:
             self._file = None
 
 
-def njit(function: Callable[..., Any]) -> Any:
-    """Compile a kernel: cached on disk, without the GIL, division as in NumPy."""
+def njit(function: Callable[..., Any] | None = None, *, refcounts: bool = False) -> Any:
+    """Compile a kernel: cached on disk, without the GIL, division as in NumPy.
+
+    refcounts: count references to arrays, as kernels need that make arrays or call reductions of
+    NumPy, and all that call these; Numba refuses most that should say so, tests the rest. Counting
+    the arrays of all arguments in every call takes longer than the work where they are many, as
+    trees have.
+    """
+    if function is None:
+        return partial(njit, refcounts=refcounts)
+    options = {**_OPTIONS, _COUNTS: refcounts}
     folder = _cache_dir()
     before = _config.CACHE_DIR
     _config.CACHE_DIR = folder or before
     try:
-        kernel: Any = numba.njit(cache=folder is not None, **_OPTIONS)(function)
+        kernel: Any = numba.njit(cache=folder is not None, **options)(function)
     finally:
         _config.CACHE_DIR = before
     if folder is not None:
@@ -204,7 +221,7 @@ def njit(function: Callable[..., Any]) -> Any:
         cached._cache_file = _Checked(plain._cache_path, name, "the key says what was compiled")
         # Callees are known when a kernel is first called: all modules are loaded then.
         once = cache(lambda: fingerprint(function))
-        cached._index_key = lambda sig, codegen: (*index_key(sig, codegen), once())
+        cached._index_key = lambda sig, codegen: (*index_key(sig, codegen), refcounts, once())
         turn = _Turn(cached, os.path.join(plain._cache_path, f"{name}.lock"))
         cached.load_overload, cached.save_overload = turn.load, turn.save
     return kernel

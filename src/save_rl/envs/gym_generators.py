@@ -41,7 +41,7 @@ def _hashed(value, constant, factor):
     return value ^ (value >> _HALF), constant
 
 
-@njit
+@njit(refcounts=True)
 def _fill(seed, words):
     """Write the four words of `SeedSequence(seed).generate_state(4, uint64)`."""
     pool, constant = np.zeros(4, np.uint64), _INIT_A

@@ -47,7 +47,7 @@ def pack(sequence: Sequence) -> Packed:
     return Packed(data, float(sequence.priority))
 
 
-@njit
+@njit(refcounts=True)
 def _frames(change: np.ndarray, frames: np.ndarray, column: int) -> None:
     """Undo the XOR of `change` `[T, F]` into one column of `frames` `[T, B, F]`."""
     frames[0, column] = change[0]
@@ -68,7 +68,7 @@ def _set(tree: np.ndarray, leaves: np.ndarray, weights: np.ndarray) -> None:
             tree[node] = tree[2 * node] + tree[2 * node + 1]
 
 
-@njit
+@njit(refcounts=True)
 def _find(tree: np.ndarray, masses: np.ndarray) -> np.ndarray:
     """Return the leaf where the cumulative sum passes each mass; never one of weight 0."""
     leaves = np.empty(len(masses), np.int64)

@@ -18,7 +18,7 @@ def nth(valid, n):
     return -1
 
 
-@njit
+@njit(refcounts=True)
 def mix_noise(policy, share, out):
     """Mix Dirichlet(1/n) noise over the n unmasked actions into a policy, -inf where masked.
 
@@ -37,7 +37,7 @@ def mix_noise(policy, share, out):
         left -= cut
 
 
-@njit
+@njit(refcounts=True)
 def mix_noise_all(seeds, share, policies):
     """Apply `mix_noise` to every row `[B, A]`, in place."""
     for lane in range(policies.shape[0]):

@@ -70,7 +70,7 @@ class _Replay(NamedTuple):
     target: np.ndarray
 
 
-@njit
+@njit(refcounts=True)
 def softmax(row, out):
     """Write the softmax of `[A]` to `out`."""
     top = row.max()
@@ -82,7 +82,7 @@ def softmax(row, out):
         out[a] /= total
 
 
-@njit
+@njit(refcounts=True)
 def update_q(q, state, action, target, rate_q, policy, rate_a, scratch):
     """Take a gradient step on β_Q ½(target - Q(s,a))² + β_A L_A, both evaluated at the same Q."""
     error = target - q[state, action]
@@ -93,7 +93,7 @@ def update_q(q, state, action, target, rate_q, policy, rate_a, scratch):
     q[state, action] += rate_q * error
 
 
-@njit
+@njit(refcounts=True)
 def _rollout(env, position, goal, discount):
     """Return the discounted return of a uniformly random policy to the end of the episode."""
     total, weight, over = 0.0, 1.0, False
@@ -107,7 +107,7 @@ def _rollout(env, position, goal, discount):
     return total
 
 
-@njit
+@njit(refcounts=True)
 def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discount):
     """Search from `positions[0]` with this root prior; the tree is in lane 0."""
     every = trees.choice[0, 0]  # of width 0: every action has a slot
@@ -133,7 +133,7 @@ def _search(trees, positions, env, tables, prior, rule, goal, budget, c, discoun
         kernels.backup(trees, 0, node, value, discount, _PLAIN)
 
 
-@njit
+@njit(refcounts=True)
 def run(
     env, rule, test_rule, td, amortize, puct, how, noise, seed, budget,
     episodes, test_episodes, c, epsilon, discount, rate_q, rate_a, capacity, value_step, trees,

@@ -76,7 +76,7 @@ def repeated(stack: np.ndarray) -> np.ndarray:
     return after
 
 
-@njit
+@njit(refcounts=True)
 def _push(packed, one, two, row_first, row_weights, column_first, column_weights):
     """Push a picture onto a stack packed into one uint32 per pixel, by a shift.
 

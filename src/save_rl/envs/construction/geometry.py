@@ -14,7 +14,7 @@ from save_rl.envs.construction.scene import RAMP
 TOUCHING = 1e-9  # square metres: scenes lie on a grid, where rounding would decide who touches
 
 
-@njit
+@njit(refcounts=True)
 def polygon(width, height, kind, x, y, angle):
     """Return corners `[3 or 4, 2]`, counter-clockwise; a ramp of negative width is mirrored."""
     corners = np.empty((3 if kind == RAMP else 4, 2))
@@ -55,7 +55,7 @@ def overlap(one, two):
     return not (_outside_an_edge(one, two) or _outside_an_edge(two, one))
 
 
-@njit
+@njit(refcounts=True)
 def spawn_overlap(shapes, slot, x, y, blocks, obstacles, floor):
     """Test whether a new, upright block would overlap a block, an obstacle or the floor."""
     width, height, kind = shapes[slot]
@@ -108,7 +108,7 @@ def disc_area(corners, x, y, radius):
     return abs(area)
 
 
-@njit
+@njit(refcounts=True)
 def marble_blocked(shapes, blocks, floor, x, y, diameter, tolerance):
     """Test whether a block or the floor covers more than `tolerance` of the marble's start."""
     fx, fy, fw, fh = floor

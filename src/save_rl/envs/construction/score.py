@@ -54,7 +54,7 @@ def connecting_score(shapes, blocks, targets):
     return score
 
 
-@njit
+@njit(refcounts=True)
 def covering_score(shapes, blocks, obstacles):
     """Return the metres of obstacles that have a block anywhere above them."""
     score = 0.0

@@ -13,7 +13,7 @@ _VISITS, _THRESHOLD = ACTS.index("visits"), ACTS.index("threshold")
 _UCB, _SOFTMAX, _COUNTS = (ACTS.index(name) for name in ("ucb", "softmax", "counts"))
 
 
-@njit
+@njit(refcounts=True)
 def _highest(values, eligible):
     """Return the index of the highest eligible value, ties at random; -1 if none is eligible."""
     best, count, index = -np.inf, 0, -1
@@ -29,7 +29,7 @@ def _highest(values, eligible):
     return index
 
 
-@njit
+@njit(refcounts=True)
 def _sample(weights):
     """Draw an index with probability proportional to weights `[A]`; -1 if none is above 0."""
     total = weights.sum()
@@ -43,14 +43,14 @@ def _sample(weights):
     return weights.argmax()
 
 
-@njit
+@njit(refcounts=True)
 def _upper_bounds(q_values, visits, valid, c):
     """Return Q_MCTS + U of the root `[A]`, with SAVE's pseudo-count of 1 per action."""
     total = visits.sum() + valid.sum()
     return q_values + c * np.sqrt(np.log(total) / (visits + 1))
 
 
-@njit
+@njit(refcounts=True)
 def _random(allowed, num_actions):
     """Return a random action of those that the packed bits allow, or of all if there are none."""
     if allowed.shape[0] == 0:
@@ -67,7 +67,7 @@ def _random(allowed, num_actions):
     return -1
 
 
-@njit
+@njit(refcounts=True)
 def act(search, how, c, epsilon, q_values, visits, root, allowed, num_actions):
     """Return the final action of one lane; `epsilon` < 0 means test.
 
@@ -110,7 +110,7 @@ def compile_ahead() -> None:
     )  # fmt: skip
 
 
-@njit
+@njit(refcounts=True)
 def act_all(
     lanes, seeds, search, how, c, epsilon, q_values, visits, roots, allowed, num_actions, actions
 ):

@@ -224,7 +224,7 @@ def _add(box, fixtures, structure, number, slot, sticky, x, y, angle):
     return body
 
 
-@njit
+@njit(refcounts=True)
 def _build(box, fixtures, blocks, contacts, bonds, spare):
     """Build a world with an arrangement, asleep; return its structure, with room for `spare` more
     blocks, the body of the obstacles, and the number of bonds."""
@@ -347,7 +347,7 @@ def _read(box, structure, made, out):
     return touching
 
 
-@njit
+@njit(refcounts=True)
 def settle(addresses, fixtures, blocks, contacts, bonds, slot, sticky, x, y, out):
     """Add a block to an arrangement and simulate until it is at rest.
 
@@ -405,7 +405,7 @@ def _all_asleep(structure, marble):
     return not awake
 
 
-@njit
+@njit(refcounts=True)
 def _roll(box, structure, obstacles, made, marble, path):
     """Let the marble roll, as in `physics.World.roll`; return true if it reached the goal, and the
     length of its path."""
@@ -436,7 +436,7 @@ def _roll(box, structure, obstacles, made, marble, path):
     return touching[0], steps
 
 
-@njit
+@njit(refcounts=True)
 def roll(addresses, fixtures, marble_fixtures, x, y, blocks, contacts, bonds, record, path):
     """Release the marble at (x, y) over an arrangement.
 
