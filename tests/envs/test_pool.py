@@ -20,7 +20,7 @@ from save_rl.envs import make
 from save_rl.envs.chance import lucky_step
 from save_rl.envs.pool import Pool, Source
 from save_rl.envs.watchdog import Watchdog
-from save_rl.envs.worker import Request
+from save_rl.envs.worker import Request, _leave
 from save_rl.envs.worker_process import WorkerProcess
 from save_rl.errors import InputError, RunError
 from tests.envs import pool_simulators
@@ -666,6 +666,17 @@ def test_a_process_of_a_simulator_does_not_hide_the_end_of_its_worker(tmp_path, 
         pool.receive(0)
         assert pool.lost.all()
         assert len(said) == 1
+
+
+def test_a_process_leaves_the_pipes_of_its_worker_once():
+    """Also if the worker has ended before; processes of this one may have other files there."""
+    read, write = os.pipe()
+    pipes = [write]
+    _leave(pipes)
+    assert os.read(read, 1) == b""  # nobody can write any more
+    _leave(pipes)
+    assert pipes == []
+    os.close(read)
 
 
 def test_a_worker_that_is_killed_at_work_is_replaced(pair, diary):

@@ -247,7 +247,7 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
     die_with(parent)
     for number in (requests, replies, memory, crash):
         os.set_inheritable(number, False)
-    os.register_at_fork(after_in_child=partial(_leave, os.getpid(), requests, replies))
+    os.register_at_fork(after_in_child=partial(_leave, [requests, replies]))
     crash_file = os.fdopen(crash, "w")
     faulthandler.enable(crash_file)
     faulthandler.register(signal.SIGUSR1, crash_file)
@@ -284,12 +284,11 @@ def main(requests: int, replies: int, memory: int, crash: int, parent: int, task
             _answer(replies, request.group, lanes.run(request, *ranges[request.group]))
 
 
-def _leave(worker: int, *pipes: int) -> None:
+def _leave(pipes: list[int]) -> None:
     """Close the pipes of a worker in a process that its simulator has forked, which may outlive it:
-    the pipes end with the worker."""
-    if os.getppid() == worker:  # else the number may be another file's by now
-        for pipe in pipes:
-            os.close(pipe)
+    the pipes end with the worker. Processes that this one forks have none left to close."""
+    while pipes:
+        os.close(pipes.pop())
 
 
 def _answer(replies: int, group: int, faults: list[tuple[int, str]]) -> None:
