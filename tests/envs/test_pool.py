@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import random
 import re
@@ -714,6 +715,41 @@ def test_a_worker_that_is_killed_at_rest_is_one_fault(pair, command):
     for lane in (2, 3, 6, 7):
         assert_lane(pool, lane, lane, 2)
     assert_replaced(pool, before)
+
+
+class Late:
+    """What waits for a worker, but first says some times that the time is over."""
+
+    def __init__(self, poll, times):
+        self._poll, self.left = poll, times
+
+    def poll(self, limit):
+        self.left -= 1
+        return [] if self.left >= 0 else self._poll.poll()
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_the_time_limit_is_for_a_call_and_not_for_all_that_a_worker_does(pair, monkeypatch, slow):
+    pool, said = pair
+    before = pids(pool)
+    worker, numbers = pool._workers[0], itertools.count()
+    monkeypatch.setattr(worker, "_calls", (lambda: next(numbers)) if slow else (lambda: 7))
+    late = Late(worker._poll, 3)
+    monkeypatch.setattr(worker, "_poll", late)
+    try_out_briefly(pool, 0, [GO] * 4)
+    assert late.left == (-1 if slow else 2)
+    assert pool.lost.any() != slow
+    assert len(said) == (0 if slow else 1)
+    if not slow:
+        assert_replaced(pool, before)
+
+
+def test_calls_are_counted(pair):
+    pool, _ = pair
+    counted = pool.arrays.calls.copy()
+    try_out(pool, 0, [GO, GO, -1, GO])
+    move(pool, 1, [GO, -1, -1, -1])
+    assert (pool.arrays.calls - counted).tolist() == [1, 1, 0, 1, 1, 0, 0, 0]
 
 
 def test_a_worker_that_is_killed_at_rest_is_found_when_episodes_begin(pair):

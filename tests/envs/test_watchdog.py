@@ -1,5 +1,6 @@
 """A call that does not return is named, and one Ctrl-C ends it."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -66,6 +67,39 @@ def test_waiting_for_another_process_says_where_it_is():
     assert len(said) == 1  # not again for the same place
     assert "; it is in _walk (maze.py:12)." in said[0] or "dot (numpy.py:3)" in said[0]
     assert not dog.hanging
+
+
+def test_a_process_that_makes_calls_does_not_hang():
+    said: list[str] = []
+    dog = Watchdog(patience=0.01, say=said.append)
+    answers, calls = iter([False] * 5 + [True]), iter([0, 1, 2, 2, 3, 3])
+    hangs = []
+
+    def poll(milliseconds):
+        hangs.append(dog.hanging)
+        return next(answers)
+
+    dog.waiting(poll, lambda: TRACE, lambda: next(calls))
+    assert hangs == [False, False, False, True, False, True]
+    assert len(said) == 1
+    assert not dog.hanging
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_thread_that_makes_calls_does_not_hang(moves):
+    """The calls are counted as often as the watchdog looks, however slow the machine is."""
+    said, looks, numbers = threading.Event(), threading.Event(), itertools.count()
+
+    def calls():
+        number = next(numbers)
+        if number > 100:
+            looks.set()
+        return number if moves else 0
+
+    dog = Watchdog(patience=0.05, say=lambda message: said.set())
+    with dog.counting(calls):
+        assert looks.wait(1200)
+        assert said.is_set() != moves
 
 
 WAITS = """

@@ -74,7 +74,7 @@ class Train:
     workers: int = -1
     """Processes for simulators written in Python: -1 for one per core, 0 for none."""
     step_timeout: float = 0.0
-    """Seconds after which a worker that does not answer is replaced; 0 for no limit."""
+    """Seconds in one call of a simulator after which its worker is replaced; 0 for no limit."""
     checkpoint_seconds: float = 60.0
     """Seconds between checkpoints, or more: checkpointing takes at most 10 % of the run time; 0 for
     one after every chunk."""
@@ -142,7 +142,7 @@ class Evaluate:
     workers: int = -1
     """Processes for simulators written in Python: -1 for one per core, 0 for none."""
     step_timeout: float = 0.0
-    """Seconds after which a worker that does not answer is replaced; 0 for no limit."""
+    """Seconds in one call of a simulator after which its worker is replaced; 0 for no limit."""
     trust: bool = False
     """Allow the run to import the package.module:factory that its folder names."""
     c: float | None = None

@@ -160,15 +160,16 @@ class Arrays:
     """Requests and replies of all lanes, in one block of memory.
 
     node, action, seed: a request for a step from a node, the seed for chance; action -1 requests
-    nothing. wanted: the
-    level of a new episode, see `exactly`. reward, terminated, truncated, value, observation, mask:
-    the reply. level, kind, solved: the kind of episode and whether its task is solved, for
-    simulators that report it. saved: states as bytes, to save or to load. `arrays["name"]` is one
-    of the further fields `extra`.
+    nothing. calls: steps and resets that a lane has made so far, which shows that its process does
+    not hang. wanted: the level of a new episode, see `exactly`. reward, terminated, truncated,
+    value, observation, mask: the reply. level, kind, solved: the kind of episode and whether its
+    task is solved, for simulators that report it. saved: states as bytes, to save or to load.
+    `arrays["name"]` is one of the further fields `extra`.
     """
 
     def __init__(self, layout: Layout, lanes: int, memory: Any = None, extra: Sequence[Field] = ()):
         fields = [
+            ("calls", "<i8", ()),
             ("node", "<i4", ()), ("action", "<i4", ()), ("seed", "<u8", ()), ("wanted", "<i4", ()),
             ("level", "<i4", ()), ("kind", "<i8", ()), ("reward", "<f8", ()),
             ("value", "<f8", ()), ("terminated", "|b1", ()), ("truncated", "|b1", ()),
@@ -189,6 +190,7 @@ class Arrays:
             name: np.ndarray((lanes, *shape), kind, memory, start)
             for (name, kind, shape), start in zip(fields, ends, strict=True)
         }
+        self.calls = self._by_name["calls"]
         self.node, self.action, self.seed = (self._by_name[n] for n in ("node", "action", "seed"))
         self.wanted, self.level, self.kind = (self._by_name[n] for n in ("wanted", "level", "kind"))
         self.reward, self.value = self._by_name["reward"], self._by_name["value"]

@@ -63,7 +63,7 @@ class Pool:
     kind, extra: what carries out the requests, and the fields of `Arrays` that it needs.
     workers: processes; 0 simulates in this one.
     sources: for workers to make the simulators; needed unless `workers` is 0.
-    timeout: seconds for a worker to answer; 0 for no limit.
+    timeout: seconds for a call of a simulator in a worker, or a little more; 0 for no limit.
     """
 
     def __init__(
@@ -142,7 +142,8 @@ class Pool:
             "simulator_of": self._simulator_of.tolist(), "extra": self._extra, "number": number,
             "kind": f"{self._kind.__module__}:{self._kind.__qualname__}",
         }  # fmt: skip
-        return WorkerProcess(self._memory, task)
+        lanes = np.concatenate([np.arange(*group) for group in self._ranges[number]])
+        return WorkerProcess(self._memory, task, lambda: int(self.arrays.calls[lanes].sum()))
 
     def _welcome(self, worker: WorkerProcess) -> None:
         """Wait until a new worker has made its simulators, and listen to it."""
@@ -164,7 +165,7 @@ class Pool:
         if request.command != RESET:
             self.arrays.action[low:high][self.lost[low:high]] = -1
         if self._local is not None:
-            with WATCHDOG:
+            with WATCHDOG.counting(lambda: int(self.arrays.calls.sum())):
                 self._answers[group].append(self._local.run(request, low, high))
             return
         packed = request.pack()

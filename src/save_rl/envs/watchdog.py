@@ -108,14 +108,22 @@ class Watchdog:
     """A context that is entered around calls of simulators; inner ones count as part of the outer.
 
     name: the simulator, in messages. hanging: true while a call takes longer than `patience`.
+    calls: returns a number that changes between the calls inside, see `counting`.
     """
 
     def __init__(self, patience: float = PATIENCE, say: Callable[[str], None] = _print):
         self.patience, self.hanging, self.name = patience, False, "the simulator"
         self._say, self._depth, self._since, self._ident = say, 0, 0.0, 0
+        self._calls = _none
         self._called = threading.Event()  # set while a call runs
         self._thread: threading.Thread | None = None
         self._said: set[str] = set()
+
+    def counting(self, calls: Callable[[], int]) -> "Watchdog":
+        """Return this context for many calls; `calls` returns how many there were so far."""
+        if self._depth == 0:
+            self._calls = calls
+        return self
 
     def __enter__(self) -> "Watchdog":
         self._depth += 1
@@ -136,15 +144,18 @@ class Watchdog:
         self._depth -= 1
         if self._depth == 0:
             self._called.clear()
-            self.hanging = False
+            self.hanging, self._calls = False, _none
 
     def _watch(self) -> None:
+        seen, since = (0.0, 0), 0.0
         while True:
             self._called.wait()
-            since, ident = self._since, self._ident
+            now, ident = (self._since, self._calls()), self._ident
+            if now != seen:
+                seen, since = now, time.monotonic()
             time.sleep(max(0.01, min(1.0, self.patience / 4)))
             late = time.monotonic() - since >= self.patience
-            if late and self._called.is_set() and self._since == since:
+            if late and self._called.is_set() and (self._since, self._calls()) == seen:
                 self.report(self.patience, place(_frames(ident)))
 
     def report(self, seconds: float, where: str) -> None:
@@ -154,16 +165,28 @@ class Watchdog:
             self._said.add(where)
             self._say(hangs(self.name, seconds, where))
 
-    def waiting(self, poll: Callable[[float], Any], trace: Callable[[], str]) -> None:
+    def waiting(
+        self, poll: Callable[[float], Any], trace: Callable[[], str],
+        calls: Callable[[], int] | None = None,
+    ) -> None:  # fmt: skip
         """Wait until `poll(milliseconds)` is true; after `patience` seconds, say what hangs.
 
-        trace: returns a traceback of the process that is waited for.
+        trace: returns a traceback of the process that is waited for. calls: returns how many calls
+        it has made so far.
         """
-        seconds = self.patience
+        seconds, calls = 0.0, calls or _none
+        seen = calls()
         while not poll(self.patience * 1000):
-            self.report(seconds, place_in(trace()))
             seconds += self.patience
+            if seen != (seen := calls()):
+                seconds, self.hanging = 0.0, False
+                continue
+            self.report(seconds, place_in(trace()))
         self.hanging = False
+
+
+def _none() -> int:
+    return 0
 
 
 WATCHDOG = Watchdog()

@@ -109,6 +109,7 @@ class Lanes:
         actions = self._arrays.action[low:high].tolist()
         for lane, node, action in zip(range(low, high), nodes, actions, strict=True):
             if action >= 0:
+                self._arrays.calls[lane] += 1
                 try:
                     reward, terminated, truncated = work(lane, node, action, request)
                     done.append((lane, float(reward), bool(terminated), bool(truncated)))

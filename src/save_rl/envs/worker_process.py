@@ -7,6 +7,7 @@ import select
 import subprocess
 import tempfile
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from save_rl.envs.watchdog import EARLY, WATCHDOG, ask_where, place_in
@@ -32,9 +33,13 @@ def refuse_in_a_worker() -> None:
 
 
 class WorkerProcess:
-    """A worker process and the pipes to it."""
+    """A worker process and the pipes to it.
 
-    def __init__(self, memory: int, task: dict[str, Any]):
+    calls: returns how many calls of simulators it has made so far.
+    """
+
+    def __init__(self, memory: int, task: dict[str, Any], calls: Callable[[], int]):
+        self._calls = calls
         self._asked: deque[int] = deque()  # groups it has not answered yet
         self._answers: dict[int, list[tuple[int, str]]] = {}  # answers that were not taken yet
         self.gone = False
@@ -69,16 +74,20 @@ class WorkerProcess:
         return group in self._asked or group in self._answers
 
     def answer(self, timeout: float, group: int = MADE) -> list[tuple[int, str]] | None:
-        """Return the faults of the request of a group; None if the process died or does not answer.
+        """Return the faults of the request of a group; None if the process died, or a call of a
+        simulator takes longer than `timeout`.
 
         Without a group, wait for the first word of a new process. While the process compiles, the
         time does not count.
         """
+        seen = self._calls()
         while group not in self._answers and not self.gone:
             if timeout == 0 or (group >= 0 and COMPILED not in self._answers):
-                WATCHDOG.waiting(self._poll.poll, self._trace)
+                WATCHDOG.waiting(self._poll.poll, self._trace, self._calls)
             elif not self._poll.poll(timeout * 1000):
-                return None
+                if seen == (seen := self._calls()):
+                    return None
+                continue
             self.read()
         return self._answers.pop(group, None)
 
