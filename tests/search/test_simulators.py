@@ -19,7 +19,7 @@ from save_rl.envs.pool import Source
 from save_rl.search import draw, host, rules
 from save_rl.search.rules import PAPER_RULES, TIE_TOLERANCE, Rule
 from save_rl.search.simulators import LaneSearch, Rows
-from save_rl.search.tree_lanes import tree_pool
+from save_rl.search.tree_lanes import SEATS, tree_pool
 from save_rl.types import SearchResult
 from tests.envs.pool_simulators import have_ended
 from tests.search import mdps, reference
@@ -72,9 +72,9 @@ def kept(result):
     return SearchResult(result.q_values.copy(), result.visits.copy(), result.explored)
 
 
-def pool_at(simulator, roots, sizes):
+def pool_at(simulator, roots, sizes, **options):
     """A pool of this process whose lanes stand at the roots, in groups of these sizes."""
-    pool = tree_pool([simulator], sizes)
+    pool = tree_pool([simulator], sizes, **options)
     for lane, root in enumerate(roots):
         pool.place(lane, Place(int(root), 0))
     return pool
@@ -116,7 +116,10 @@ def test_every_lane_finds_what_the_equations_say(rule, data, lanes, budget, c, d
         check(result, lane, outcome)
         # A way that ends in a known terminal state asks no simulator.
         assert searcher.simulations[lane] == outcome.simulator_calls or outcome.ambiguous
-    assert simulator.count("step") == searcher.simulations.sum()
+    # A wrong guess stays in its seat until all seats have one, and another is in need of it.
+    in_vain = simulator.count("step") - searcher.simulations.sum()
+    most = SEATS + budget if rule == Rule.SAVE else 0
+    assert 0 <= in_vain <= most * active.sum()
 
 
 @each_rule
@@ -201,10 +204,10 @@ class ByLane:
         self.asked = []
 
     def ask(self, question):
-        lanes, pool = question.lanes, question.pool
-        self.asked.append((question.group, question.node, lanes))
-        at = OWNERS[lanes], pool.observation(lanes)
-        return Rows(lanes, self.prior[at], self.value[at], question.start)
+        before = sum(group == question.group for group, _, _, _ in self.asked)
+        self.asked.append((question.group, before, question.rows, question.lanes))
+        at = OWNERS[question.lanes], question.observation
+        return Rows(question.rows, self.prior[at], self.value[at], question.start)
 
 
 @each_rule
@@ -232,12 +235,12 @@ def test_it_does_not_matter_who_simulates(pools, rule, groups):
     # Questions are about one group each, and about lanes that show something new. Groups go on as
     # soon as they can, so the order of questions is that of the processes.
     in_order = [sorted(one, key=lambda question: question[:2]) for one in asked]
-    for (group, node, lanes), (same, also, others) in zip(*in_order, strict=True):
-        assert (group, node) == (same, also)
-        np.testing.assert_array_equal(lanes, others)
-        assert 0 < len(lanes) == len(set(lanes))
+    for (*what, rows, lanes), (*same, others, _) in zip(*in_order, strict=True):
+        assert what == same
+        np.testing.assert_array_equal(rows, others)
+        assert 0 < len(rows) == len(set(rows))
         assert low + 1 not in lanes
-        assert set(lanes) <= set(range(*pools[0].groups[group]))
+        assert set(lanes) <= set(range(*pools[0].groups[what[0]]))
 
 
 class Late(NamedTuple):
@@ -274,7 +277,7 @@ def test_it_does_not_matter_which_group_is_evaluated_first(pools):
             searcher = LaneSearch(pool, [0, 1], BUDGET)
             result = searcher.run(evaluate, rule=Rule.SAVE, seeds=seeds, **CONSTANTS)
             found.append((*kept(result)[:3], searcher.simulations.copy()))
-            orders.add(tuple(group for group, _, _ in evaluate.asked))
+            orders.add(tuple(group for group, *_ in evaluate.asked))
     assert len(orders) > 1
     for other in found[1:]:
         for here, there in zip(found[0], other, strict=True):
@@ -299,7 +302,7 @@ def test_a_group_is_yielded_with_its_result_while_others_are_searched(pools, lat
         begin(pool, [0, 1])
         groups = searcher.run_by_group(evaluate, **options)
         assert next(groups) == 1 - late
-        assert {node for group, node, _ in evaluate.asked if group == late} == {0}
+        assert [before for group, before, *_ in evaluate.asked if group == late] == [0]
         mine = slice(*pool.groups[1 - late])
         np.testing.assert_array_equal(searcher.roots.q_values[mine], expected.q_values[mine])
         pool.advance(1 - late, expected.q_values[mine].argmax(1))
@@ -406,16 +409,16 @@ def test_a_lane_whose_simulator_fails_is_left_out_and_the_others_go_on():
     result = again.run(evaluator(mdp, Rule.SAVE), rule=Rule.SAVE, seeds=seeds[:2], **CONSTANTS)
     check_untouched(result, 1)
     check(result, 0, outcomes[0])
-    assert failing.count("step") == calls + again.simulations.sum()
+    assert failing.count("step") >= calls + again.simulations.sum()
     assert again.simulations[1] == 0
 
 
 def steps_of_lanes(mdp, roots, seeds):
-    """The pairs of state and action that a search from each root asks its simulator for."""
+    """The pairs of state and action that a search from each root uses, in their order."""
     found = []
     for root, seed in zip(roots, seeds, strict=True):
         simulator = TableSimulator(mdp)
-        searcher = LaneSearch(pool_at(simulator, [root], [1]), [0], BUDGET)
+        searcher = LaneSearch(pool_at(simulator, [root], [1], seats=1), [0], BUDGET)
         searcher.run(evaluator(mdp, Rule.SAVE), rule=Rule.SAVE, seeds=seed[None], **CONSTANTS)
         found.append([(call[1], call[3]) for call in simulator.calls if call[0] == "step"])
     return found
@@ -446,21 +449,22 @@ def test_a_simulator_that_fails_late_in_a_search_costs_its_lane_alone(workers):
         for lane, own in enumerate(steps):
             if expected[lane]:
                 check_untouched(result, lane)
-                assert searcher.simulations[lane] == own.index(pair) + 1
+                assert searcher.simulations[lane] == own.index(pair)
             else:
                 check(result, lane, equations(mdp, roots[lane], Rule.SAVE, BUDGET, seeds[lane]))
                 assert searcher.simulations[lane] == len(own)
 
 
 class Deadly(ByLane):
-    """Ends a worker process when it is asked about the n-th nodes of a group."""
+    """Ends a worker process when it is asked about a group for the n-th time."""
 
-    def __init__(self, pool, node, group):
+    def __init__(self, pool, group, number):
         super().__init__(Rule.SAVE)
-        self._worker, self._when = pool._workers[0].process, (group, node)
+        self._worker, self._group, self._left = pool._workers[0].process, group, number
 
     def ask(self, question):
-        if (question.group, question.node) == self._when:
+        self._left -= question.group == self._group
+        if question.group == self._group and self._left == 0:
             os.kill(self._worker.pid, signal.SIGKILL)
             assert have_ended([self._worker.pid])
         return super().ask(question)
@@ -468,20 +472,18 @@ class Deadly(ByLane):
 
 @pytest.mark.parametrize(
     "moment",
-    [*(pytest.param(when, marks=pytest.mark.slow) for when in ((0, 0), (1, 1), (0, 5))),
-     (1, BUDGET)],
+    [*(pytest.param(when, marks=pytest.mark.slow) for when in ((0, 1), (1, 2), (0, 3))), (1, 3)],
     ids=str,
 )  # fmt: skip
 def test_a_worker_that_ends_in_a_search_costs_its_lanes_alone(moment):
     """Trees and states of the others go on; the next search has all lanes again."""
-    group, node = moment
     sources = [Source("tests.search.table_simulators:make", seed, {}) for seed in (0, 1)]
     seeds, said = np.arange(10, dtype=np.uint32), []
     with tree_pool([make(0), make(1)], SIZES, workers=2, sources=sources, warn=said.append) as pool:
         begin(pool, [0, 1])
         searcher = LaneSearch(pool, [0, 1], BUDGET)
         options = {"rule": Rule.SAVE, "seeds": seeds, **CONSTANTS}
-        result = searcher.run(Deadly(pool, node, group), **options)
+        result = searcher.run(Deadly(pool, *moment), **options)
         mine = [0, 1, 4, 5, 6]  # of the first worker, all of them of the first simulator
         assert np.flatnonzero(pool.lost).tolist() == mine
         assert pool.faults.tolist() == [1, 0]

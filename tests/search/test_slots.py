@@ -15,7 +15,7 @@ from save_rl.search import host
 from save_rl.search import slots as slots_of
 from save_rl.search.rules import TIE_TOLERANCE, Rule, Space
 from save_rl.search.simulators import LaneSearch, Rows
-from save_rl.search.tree_lanes import slots_for, tree_pool
+from save_rl.search.tree_lanes import Shown, slots_for, tree_pool
 from save_rl.training.host.evaluator import Lists, best_slots
 from save_rl.types import SearchResult
 from tests.search import mdps
@@ -79,7 +79,7 @@ def test_the_best_actions_are_enough(
         searcher = LaneSearch(at_roots(simulator, roots, sizes, listed), range(len(sizes)), budget)
         options = {"rule": Rule.SAVE, "c": c, "discount": 0.9, "seeds": seeds, "space": space}
         results.append(searcher.run(evaluator(mdp), start=start, **options))
-        assert searcher.simulations.sum() == simulator.count("step")
+        assert searcher.simulations.sum() <= simulator.count("step")
         simulations.append(searcher.simulations)
     few, every = results
     assert few.actions.shape == few.visits.shape == (lanes, slots)
@@ -123,8 +123,8 @@ class ByLane:
         self.prior, self.value = (np.array(x, np.float32) for x in zip(*tables, strict=True))
 
     def ask(self, question):
-        at = OWNERS[question.lanes], question.pool.observation(question.lanes)
-        return Rows(question.lanes, self.prior[at], self.value[at], question.start)
+        at = OWNERS[question.lanes], question.observation
+        return Rows(question.rows, self.prior[at], self.value[at], question.start)
 
 
 def test_lists_are_enough_in_every_process(pools):
@@ -347,32 +347,27 @@ def test_a_list_by_hand():
     assert chosen(prior, 4, 3)[3].tolist() == [1]
 
 
-class Shared(dict):
-    """Arrays of a search by name."""
-
-    value = np.zeros(0)
-
-
 @given(case=rows(24, 5))
 @settings(max_examples=60)
 def test_the_device_makes_the_same_list(case):
     prior, start, slots = case
     value = np.arange(3, dtype=np.float32) / 3
     found = _best_slots(jnp.asarray(prior), value, start)
-    arrays = Shared(
-        prior=np.zeros((4, slots), np.float32), choice=np.zeros((4, slots), np.int32),
-        valid=np.zeros(4, np.int32), more=np.zeros(4, np.int32),
+    shown = Shown(
+        {}, np.zeros((4, 0), np.uint8), np.zeros((4, slots), np.float32),
+        np.zeros((4, slots), np.int32), *(np.zeros(4, np.int32) for _ in range(2)),
+        np.full(4, -1.0),
     )  # fmt: skip
-    arrays.value = np.full(4, -1.0)
-    Lists(np.array([[1, 2, 3]]), slots, found).write(arrays)
+    at = 0, slice(3)  # of one seed, in this order
+    Lists(np.array([1, 2, 3]), at, slots, found).write(shown)
     values, actions, valid, more = chosen(*case)
     listed = values > -np.inf
-    np.testing.assert_array_equal(arrays["prior"][1:], values)
-    np.testing.assert_array_equal(arrays["choice"][1:][listed], actions[listed])
-    np.testing.assert_array_equal(arrays["valid"][1:], valid)
-    np.testing.assert_array_equal(arrays["more"][1:], more)
-    np.testing.assert_array_equal(arrays.value, np.float32([-1, 0, 1 / 3, 2 / 3]))
-    assert not arrays["prior"][0].any()
+    np.testing.assert_array_equal(shown.prior[1:], values)
+    np.testing.assert_array_equal(shown.choice[1:][listed], actions[listed])
+    np.testing.assert_array_equal(shown.valid[1:], valid)
+    np.testing.assert_array_equal(shown.more[1:], more)
+    np.testing.assert_array_equal(shown.value, np.float32([-1, 0, 1 / 3, 2 / 3]))
+    assert not shown.prior[0].any()
 
 
 _best_slots = jax.jit(lambda prior, value, start: best_slots(prior, value, start, 5)[None])

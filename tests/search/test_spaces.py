@@ -156,19 +156,19 @@ def test_rescaling(x):
 
 
 class Remembering:
-    """Looks states up, and remembers for every node by which states it was reached."""
+    """Looks states up, and remembers for every state by which others it was reached."""
 
     def __init__(self, mdp, rule):
         self._look, self.paths = evaluator(mdp, rule), {}
 
     def ask(self, question):
-        lanes, node, pool = question.lanes, question.node, question.pool
-        states, parents = pool.observation(lanes), pool.arrays.node[lanes]
         assert question.first == 0
-        for lane, parent, state in zip(lanes.tolist(), parents.tolist(), states, strict=True):
-            before = self.paths[lane, parent] if node > 0 else ()
-            self.paths[lane, node] = (*before, int(state))
-        return Rows(lanes, *self._look(states, pool.arrays.mask[lanes]), question.start)
+        rows = question.lanes, question.serials, question.parents, question.observation
+        for lane, serial, parent, state in zip(*(x.tolist() for x in rows), strict=True):
+            before = self.paths[lane, parent] if serial > 0 else ()
+            self.paths[lane, serial] = (*before, int(state))
+        found = self._look(question.observation, question.mask)
+        return Rows(question.rows, *found, question.start)
 
 
 @given(data=st.data(), lanes=lanes(), budget=st.integers(0, 20))
@@ -176,7 +176,7 @@ class Remembering:
 def test_a_memory_is_told_where_a_node_comes_from(data, lanes, budget):
     mdp = data.draw(mdps.mdps(Rule.SAVE))
     sizes, roots, seeds, active = lanes
-    pool = pool_at(TableSimulator(mdp), roots, sizes)
+    pool = pool_at(TableSimulator(mdp), roots, sizes, seats=1)
     search = LaneSearch(pool, range(len(sizes)), budget)
     evaluate = Remembering(mdp, Rule.SAVE)
     arguments = {"rule": Rule.SAVE, "seeds": seeds, "lanes": active, "return_tree": True}
@@ -199,13 +199,14 @@ def test_a_memory_is_told_where_a_node_comes_from(data, lanes, budget):
                     made.add(int(child))
                     stack.append(int(child))
                     child = tree.sibling[lane, child]
-            for node in sorted(made):
+            serials = {0: 0} | {node: serial for serial, node in enumerate(sorted(made), 1)}
+            for node, serial in list(serials.items())[1:]:
                 if tree.terminal[lane, node]:
-                    assert (low + lane, node) not in evaluate.paths
+                    assert (low + lane, serial) not in evaluate.paths
                     continue
                 parent, action = tree.parent[lane, node], tree.action[lane, node]
-                before = evaluate.paths[low + lane, parent]
+                before = evaluate.paths[low + lane, serials[int(parent)]]
                 after = mdp.next_state[before[-1], action]
-                assert evaluate.paths[low + lane, node] == (*before, after)
+                assert evaluate.paths[low + lane, serial] == (*before, after)
                 seen += 1
     assert seen == len(evaluate.paths)

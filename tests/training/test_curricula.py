@@ -285,6 +285,23 @@ def test_updates_do_not_depend_on_the_pieces_they_are_made_in(replayed):
     assert any(not np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+@REPLAYED
+def test_updates_are_spread_over_the_batches_of_a_search(replayed):
+    """Of a search as long as the last one: the second hands over what is left, with every batch."""
+    trainer, state, slots = replayed
+    with closing(UpdatePrograms(trainer.learning, 0, {})) as programs:
+        programs.pieces = programs.calls = 4
+        handed = []
+        for calls in (2, 2, 6, 6):
+            updates, after = begun(programs, state, slots), []
+            for _ in range(calls):
+                updates.go_on()
+                after.append(len(updates._losses))
+            assert len(updates.finish(99)[1]) == 4
+            handed.append(after)
+    assert handed == [[1, 2], [2, 4], [2, 4, 4, 4, 4, 4], [1, 2, 2, 3, 4, 4]]
+
+
 @pytest.mark.slow  # tests/training/test_host_seeds.py has a fast one
 def test_a_program_for_a_gpu_does_the_same(monkeypatch):
     """There many lanes are searched in three groups, and a thread hands updates over in pieces."""

@@ -31,6 +31,7 @@ from save_rl.processes import die_with
 from save_rl.types import Simulator, State
 
 RESET, STEP, ADVANCE, SAVE, LOAD = 0, 1, 2, 3, 4
+REWARD = "step returned a reward"  # what `nonsense` says of one
 REPLY = struct.Struct("<ii")  # group, bytes of JSON that follow: faults as [[lane, text], ...]
 MADE, COMPILED = -1, -2  # the first words of a new worker, in place of a group
 _REQUEST = struct.Struct("<iiidiiiid")
@@ -77,9 +78,7 @@ class Lanes:
         self._states: dict[int, dict[int, State]] = {lane: {} for lane in simulators}
         self._tried: dict[int, dict[int, Any]] = {lane: {} for lane in simulators}
         self._says_solved = all(hasattr(s, "solved") for s in simulators.values())
-        self._observation = [
-            (name, arrays.observation[name], shape) for name, _, shape in layout.observation
-        ]
+        self._current = Window(layout, arrays.observation, arrays.mask)
 
     def compile_ahead(self) -> list[Callable[[], None]]:
         """Return functions that compile kernels before they are needed; each compiles others.
@@ -121,7 +120,8 @@ class Lanes:
             self._arrays.reward[at] = rewards
             self._arrays.terminated[at] = terminated
             self._arrays.truncated[at] = truncated
-            self._find_nonsense(lanes, faults)
+            replies = [(REWARD, self._arrays.reward), *self._current.named()]
+            faults += [(lanes[i], why) for i, why in nonsense(replies, at)]
         return faults
 
     def _reset(self, lane: int, node: int, action: int, request: Request) -> Any:
@@ -146,25 +146,34 @@ class Lanes:
         return 0.0, False, False
 
     def _step(self, lane: int, node: int, action: int, request: Request) -> Any:
-        """Make a step for the search."""
-        simulator, states = self._simulators[lane], self._states[lane]
-        if self._layout.stochastic:
-            result = simulator.step(states[node], action, int(self._arrays.seed[lane]))
-        else:
-            result = simulator.step(states[node], action)
-            if node == 0:
-                self._tried[lane][action] = result
-        state, reward, terminated, truncated = result
-        states[request.new] = state
+        """Make a step from any state of a lane."""
+        seed = int(self._arrays.seed[lane])
+        state, reward, terminated, truncated = self._try(lane, node, action, request.new, seed)
         if not terminated:
             self._show(lane, state)
             if request.rollout:
-                rng = np.random.default_rng((int(self._arrays.seed[lane]), 1))  # not the step's
-                value = rollout(simulator, state, truncated, request.discount, rng)
-                if not abs(value) <= _FLOAT32.max:
-                    raise ValueError("step returned a reward that is not finite in a rollout.")
-                self._arrays.value[lane] = value
+                self._arrays.value[lane] = self._value(
+                    lane, state, truncated, request.discount, seed
+                )
         return reward, terminated, truncated
+
+    def _try(self, lane: int, node: int, action: int, new: int, seed: int) -> Any:
+        """Make a step for a search from state `node` of a lane to its state `new`."""
+        luck = (seed,) if self._layout.stochastic else ()
+        result = self._simulators[lane].step(self._states[lane][node], action, *luck)
+        state, reward, terminated, truncated = result
+        self._states[lane][new] = state
+        if node == 0 and not self._layout.stochastic:
+            self._tried[lane][action] = result
+        return state, reward, terminated, truncated
+
+    def _value(self, lane: int, state: State, truncated: bool, discount: float, seed: int) -> float:
+        """Return the return of a random rollout, whose luck is not that of the step."""
+        rng = np.random.default_rng((seed, 1))
+        value = rollout(self._simulators[lane], state, truncated, discount, rng)
+        if not abs(value) <= _FLOAT32.max:
+            raise ValueError("step returned a reward that is not finite in a rollout.")
+        return value
 
     def _advance(self, lane: int, node: int, action: int, request: Request) -> Any:
         """Make a real step; reuse the result if the search has made the same step.
@@ -183,7 +192,20 @@ class Lanes:
         return reward, terminated, truncated
 
     def _show(self, lane: int, state: State, mask: bool = True) -> None:
-        simulator = self._simulators[lane]
+        self._current.show(self._simulators[lane], state, lane, mask)
+
+
+class Window:
+    """Rows in which states show themselves: observations and masks `[n, ...]`."""
+
+    def __init__(self, layout: Layout, observation: dict[str, np.ndarray], masks: np.ndarray):
+        self._layout, self._masks = layout, masks
+        self._observation = [
+            (name, observation[name], shape) for name, _, shape in layout.observation
+        ]
+
+    def show(self, simulator: Any, state: State, row: int, mask: bool = True) -> None:
+        """Write what a state shows; raises ValueError if that is not what the layout says."""
         seen = simulator.observe(state)
         for name, array, shape in self._observation:
             part = np.asarray(seen if name == ALONE else seen[name])
@@ -193,29 +215,42 @@ class Lanes:
                     f"{shape} before."
                 )
             if part.dtype == array.dtype:
-                array[lane] = part
+                array[row] = part
                 continue
             if is_beyond(part):
                 raise ValueError(f"observe returned {name or 'a number'} beyond 32 bits.")
             with np.errstate(over="ignore"):  # infinite results are faults
-                np.copyto(array[lane : lane + 1], part, casting="same_kind")
+                np.copyto(array[row : row + 1], part, casting="same_kind")
         if self._layout.masked and mask:
-            self._arrays.mask[lane] = allowed_actions(simulator, state, self._layout.num_actions)
+            self._masks[row] = allowed_actions(simulator, state, self._layout.num_actions)
 
-    def _find_nonsense(self, lanes: list[int], faults: list[tuple[int, str]]) -> None:
-        """Add the lanes with a number in their reply that is not finite."""
-        low, high = lanes[0], lanes[-1] + 1
-        seen = [(f"observe returned {name or 'a number'}", x) for name, x, _ in self._observation]
-        for what, array in [("step returned a reward", self._arrays.reward), *seen]:
-            part = array[low:high]
-            # Rewards arrive in double precision; learning uses single precision.
-            if part.dtype.kind == "f" and not (np.abs(part) <= _FLOAT32.max).all():
-                wrong = ~(np.abs(part.reshape(high - low, -1)) <= _FLOAT32.max).all(1)
-                part[wrong] = 0
-                failed = set(lanes) - {lane for lane, _ in faults}
-                failed &= set((low + np.flatnonzero(wrong)).tolist())
-                text = f"ValueError: {what} that is not finite in float32.\n"
-                faults += [(lane, text) for lane in sorted(failed)]
+    def named(self) -> list[tuple[str, np.ndarray]]:
+        """Return the observations, each with what to say of numbers in it that make no sense."""
+        return [(f"observe returned {name or 'a number'}", x) for name, x, _ in self._observation]
+
+    def pack(self, bits: np.ndarray, rows: Any) -> None:
+        """Write the masks of some rows as bits, together: a call costs more than a mask."""
+        if self._layout.masked:
+            bits[rows] = np.packbits(self._masks[rows], 1)
+
+
+def nonsense(replies: list[tuple[str, np.ndarray]], rows: Any) -> list[tuple[int, str]]:
+    """Return which of some rows have a number that is not finite, by their place among these, and
+    what; set it to 0. Rewards arrive in double precision; learning uses single precision.
+    """
+    found: dict[int, str] = {}
+    for what, array in replies:
+        if array.dtype.kind != "f":
+            continue
+        part = array[rows]
+        good = np.abs(part) <= _FLOAT32.max
+        if good.all():
+            continue
+        wrong = ~good.reshape(len(part), -1).all(1)
+        array[rows] = np.where(wrong.reshape(-1, *[1] * (part.ndim - 1)), 0, part)
+        text = f"ValueError: {what} that is not finite in float32.\n"
+        found = dict.fromkeys(np.flatnonzero(wrong).tolist(), text) | found
+    return sorted(found.items())
 
 
 def rollout(

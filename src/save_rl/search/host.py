@@ -8,10 +8,20 @@ from collections.abc import Callable
 import numpy as np
 
 from save_rl.compiled import njit
+from save_rl.search.foresight import Game, Known, Progress, go_on_all
 from save_rl.search.outcomes import SEED, has_chance, next_luck
 from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import Slots, every_action
-from save_rl.search.trees import action_of, allocate, backup, expand, plant, root_result, select
+from save_rl.search.trees import (
+    Trees,
+    action_of,
+    allocate,
+    backup,
+    expand,
+    plant,
+    root_result,
+    select,
+)
 from save_rl.types import SearchResult
 
 
@@ -79,30 +89,33 @@ def _results(trees, lanes, rule, q_values, visits):
 
 
 def compile_ahead(slots: int, chosen: bool) -> None:
-    """Compile, or load, the kernels of `Search`."""
-    search, row, one = Search(1, 1, slots, chosen=chosen), np.zeros((1, slots), np.float32), (1,)
-    listed = Slots(
-        np.zeros((1, slots if chosen else 0), np.int32),
-        np.zeros(one, np.int32), np.zeros(one, np.int32),
-    )  # fmt: skip
+    """Compile, or load, the kernels of a `Search` with seats."""
+    search, row, one = Search(1, 1, slots, chosen=chosen, seats=1), (1, slots), (1, 1)
+    choice, number = np.zeros((1, slots if chosen else 0), np.int32), np.zeros(one, np.int32)
     search.begin(
-        row, rule=Rule.SAVE, c=1.0, discount=1.0, seeds=np.zeros(one, np.uint32), slots=listed
-    )
-    search.select()
-    number = np.zeros(one)
-    search.expand(number, np.zeros(one, np.bool_), row, number, slots=listed)
-    search.result(row, np.zeros((1, slots), np.int32))
+        np.zeros(row, np.float32), rule=Rule.SAVE, c=1.0, discount=1.0,
+        seeds=np.zeros(1, np.uint32), slots=Slots(choice, number[0], number[0]),
+    )  # fmt: skip
+    known = search.known(
+        np.zeros(one), np.zeros(one, np.bool_), np.zeros((1, *row), np.float32), choice[None],
+        number, number, np.zeros(one), np.ones(1, np.float32),
+    )  # fmt: skip
+    search.go_on(known, 1)
+    search.result(np.zeros(row, np.float32), np.zeros(row, np.int32))
 
 
 class Search:
-    """The trees of `B` lanes, searched in lock-step; every search reuses the same memory.
+    """The trees of `B` lanes; every search reuses the same memory.
 
-    Call `begin`, then `select` and `expand` for every simulation, then `result`. Between `select`
-    and `expand` the caller steps its simulators and evaluates the new states. Lanes that are left
-    out cost nothing.
+    Call `begin`, then `select` and `expand` for every simulation, then `result`: between `select`
+    and `expand` the caller steps its simulators and evaluates the new states. Or call `go_on`
+    instead of both until all lanes have made their simulations, and between two calls simulate and
+    evaluate the states that it returns, which may be several per lane. Lanes that are left out cost
+    nothing.
 
     slots: per node; the number of actions, unless `chosen`: then they are a choice of actions.
     stochastic: actions have several outcomes; `luck` `[B]` has the seed of each lane's next step.
+    seats: states per lane that `go_on` may want at a time.
     """
 
     def __init__(
@@ -113,15 +126,29 @@ class Search:
         dtype: type = np.float32,
         chosen: bool = False,
         stochastic: bool = False,
+        seats: int = 0,
     ):
-        self.budget = budget
-        self.trees = allocate(lanes, budget, slots, dtype, chosen, stochastic)
+        self.budget, shape = budget, (lanes, seats)
+        self.progress = Progress(
+            np.zeros(lanes, np.int64), np.zeros(lanes, np.int32),
+            np.zeros((lanes, budget + 1), np.int64), np.zeros(lanes, np.int64),
+            np.zeros((lanes * seats, 6), np.int64),
+        )  # fmt: skip
+        self._seats = [np.zeros(shape, np.int64) for _ in range(3)]
+        foresees = int(seats > 1)  # on a tree of its own
+        self._trees = allocate(lanes + foresees, budget, slots, dtype, chosen, stochastic)
+        self._lanes = lanes
         self.luck = np.zeros(lanes, np.int64)
         self.nodes = np.zeros(lanes, np.int64)
         self.actions = np.full(lanes, -1, np.int64)
         self._slots = np.full(lanes, -1, np.int64)
         self._own = np.arange(lanes)
         self._every = every_action(lanes)
+
+    @property
+    def trees(self) -> Trees:
+        """The trees of the lanes."""
+        return Trees(*(x[: self._lanes] for x in self._trees))
 
     def begin(
         self,
@@ -147,14 +174,16 @@ class Search:
         self._rule, self._c, self._discount = int(rule), float(c), float(discount)
         self._seeds, self._space = np.asarray(seeds, np.int64), int(space)
         self._simulation = 0
+        self.progress.simulations[:] = self.progress.steps[:] = self.progress.given[:] = 0
+        self._seats[1][:] = -1  # free
         self.actions[:] = self._slots[:] = -1
         rows = self._own if rows is None else rows
-        _plant_all(self.trees, self.lanes, self._seeds, rows, priors, *(slots or self._every))
+        _plant_all(self._trees, self.lanes, self._seeds, rows, priors, *(slots or self._every))
 
     def select(self) -> tuple[np.ndarray, np.ndarray]:
         """Return `(nodes [B], actions [B])` to expand; action -1 where no step is needed."""
         _select_all(
-            self.trees, self.lanes, self._simulation, self._rule, self._space, self._c,
+            self._trees, self.lanes, self._simulation, self._rule, self._space, self._c,
             self._seeds, self.nodes, self._slots, self.actions, self.luck,
         )  # fmt: skip
         return self.nodes, self.actions
@@ -180,16 +209,33 @@ class Search:
         action was tried.
         """
         _expand_all(
-            self.trees, self.lanes, self._simulation, self.nodes, self._slots, rewards, terminals,
+            self._trees, self.lanes, self._simulation, self.nodes, self._slots, rewards, terminals,
             self._own if rows is None else rows, priors, *(slots or self._every), values,
             self._discount, self._space,
         )  # fmt: skip
         self._simulation += 1
 
-    def result(self, q_values: np.ndarray, visits: np.ndarray) -> None:
-        """Write Q_K and visits `[B, W]` of the roots; the rows of other lanes keep their
-        contents."""
-        _results(self.trees, self.lanes, self._rule, q_values, visits)
+    def known(self, *simulated: np.ndarray) -> Known:
+        """Return the states in the seats; simulated: the arrays of `Known` from `reward` on."""
+        return Known(*self._seats, *simulated)
+
+    def go_on(self, known: Known, most: int) -> np.ndarray:
+        """Make all simulations whose states are known; return which others are wanted `[n, 6]`, see
+        `Progress`, at most this many per lane.
+
+        most: more than one only for SAVE's rule, in plain units and without chance.
+        """
+        game = Game(self.budget, self._rule, self._space, self._c, self._discount, most)
+        count = go_on_all(self._trees, self.lanes, self._seeds, game, known, self.progress)
+        return self.progress.wanted[:count]
+
+    def result(
+        self, q_values: np.ndarray, visits: np.ndarray, lanes: np.ndarray | None = None
+    ) -> None:
+        """Write Q_K and visits `[B, W]` of the roots, of some lanes or of all that are searched;
+        the rows of others keep their contents."""
+        which = self.lanes if lanes is None else lanes
+        _results(self._trees, which, self._rule, q_values, visits)
 
 
 # Steps the simulators: maps `nodes [B]`, `actions [B]` (-1 where no step is needed) and the number

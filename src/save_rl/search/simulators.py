@@ -1,10 +1,11 @@
 """Search over lanes of simulators: trees and states in `search.tree_lanes`, batches here.
 
-Each simulation is one message to the processes that hold trees and states, which answer with new
-states, and one call of the network for all of these. Lanes are split into groups: while the network
-evaluates the new states of some, the processes work for others, and whichever is done first goes on
-first. A group whose search is done need not wait for the others (`LaneSearch.run_by_group`). The
-results do not depend on this overlap.
+A search goes in rounds. Each is one message to the processes that hold trees and states, which
+answer with all new states that the search will need next as far as that can be foretold, and calls
+of the network for these. Lanes are split into groups: while the network evaluates the new states of
+some, the processes work for others, and whichever is done first goes on first. A group whose search
+is done need not wait for the others (`LaneSearch.run_by_group`). The results do not depend on this
+overlap, nor on what was foretold.
 """
 
 import time
@@ -13,12 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from save_rl.envs.layout import Arrays
 from save_rl.envs.pool import Pool
 from save_rl.envs.worker import Request
 from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import best_actions
-from save_rl.search.tree_lanes import RESULT, SIMULATE
+from save_rl.search.tree_lanes import BEGIN, CONTINUE, SEARCH, Shown, of_seats
 
 _PAUSE = 1e-4  # seconds between looks at what is done, where nothing says so
 _PATIENCE = 1.0  # seconds after which to wait for a group: the pool knows what to do if one hangs
@@ -29,14 +29,38 @@ Evaluate = Callable[[Any, np.ndarray], tuple[Any, Any]]
 
 
 class Question(NamedTuple):
-    """States to evaluate: those that some lanes of a group show, as node `node` of their trees."""
+    """States to evaluate: new ones of some lanes of a group, or their roots."""
 
     pool: Pool
     group: int
+    shown: Shown
+    low: int  # the group's first row in `shown`
+    high: int  # the end of its rows; every lane has the same number of them
+    rows: np.ndarray  # [n] to evaluate, numbered as in `shown`
     first: int  # the search's first lane
-    lanes: np.ndarray  # [n] to evaluate, numbered as in the pool
-    node: int  # 0 for roots; then the parents are in `Arrays.node`
+    lanes: np.ndarray  # [n] of these states, numbered as in the pool
+    serials: np.ndarray  # [n] numbers of the states, counted from each lane's root, which is 0
+    parents: np.ndarray  # [n] numbers of the states before them; 0 for roots
     start: int  # see `slots.best_actions`
+
+    @property
+    def of_roots(self) -> bool:
+        return len(self.rows) > 0 and self.serials[0] == 0
+
+    @property
+    def observation(self) -> Any:
+        """The observations to evaluate, `[n, ...]`."""
+        return self.observations(self.rows)
+
+    def observations(self, rows: Any) -> Any:
+        """Return observations of `shown`: an array or a dictionary of arrays `[*rows, ...]`."""
+        seen = {name: x[rows] for name, x in self.shown.observation.items()}
+        return self.pool.layout.observation_of(seen)
+
+    @property
+    def mask(self) -> np.ndarray:
+        """The masks of these states, `[n, A]`; `[n, 0]` without action masks."""
+        return self.shown.mask(self.rows, self.pool.layout.num_actions)
 
 
 class Answer(Protocol):
@@ -46,8 +70,8 @@ class Answer(Protocol):
         """Test whether `write` need not wait."""
         ...
 
-    def write(self, arrays: Arrays) -> None:
-        """Wait for it, and write slots and values of the lanes."""
+    def write(self, shown: Shown) -> None:
+        """Wait for it, and write slots and values of the rows."""
         ...
 
 
@@ -60,9 +84,9 @@ class Evaluator(Protocol):
 
 
 class Rows(NamedTuple):
-    """An evaluation with the priors of all actions, at least one row per lane."""
+    """An evaluation with the priors of all actions; `prior` and `value` may have more rows."""
 
-    lanes: np.ndarray
+    rows: np.ndarray
     prior: Any
     value: Any
     start: int
@@ -70,20 +94,18 @@ class Rows(NamedTuple):
     def ready(self) -> bool:
         return is_computed(self.prior)
 
-    def write(self, arrays: Arrays) -> None:
-        prior, lanes, count = np.asarray(self.prior), self.lanes, len(self.lanes)
-        arrays.value[lanes] = np.asarray(self.value)[:count]
-        if arrays["choice"].shape[1] == 0:
-            arrays["prior"][lanes], arrays["valid"][lanes], arrays["more"][lanes] = (
-                prior[:count], -1, 0
-            )  # fmt: skip
+    def write(self, shown: Shown) -> None:
+        prior, rows, count = np.asarray(self.prior), self.rows, len(self.rows)
+        shown.value[rows] = np.asarray(self.value)[:count]
+        if shown.choice.shape[1] == 0:
+            shown.prior[rows], shown.valid[rows], shown.more[rows] = prior[:count], -1, 0
             return
-        shape = (count, arrays["prior"].shape[1])
+        shape = (count, shown.prior.shape[1])
         values, actions = np.empty(shape, np.float32), np.empty(shape, np.int32)
         valid, more = np.empty(count, np.int32), np.empty(count, np.int32)
         best_actions(prior[:count], self.start, values, actions, valid, more)
-        arrays["prior"][lanes], arrays["choice"][lanes] = values, actions
-        arrays["valid"][lanes], arrays["more"][lanes] = valid, more
+        shown.prior[rows], shown.choice[rows] = values, actions
+        shown.valid[rows], shown.more[rows] = valid, more
 
 
 def is_computed(x: Any) -> bool:
@@ -100,9 +122,8 @@ class Plain(NamedTuple):
     evaluate: Evaluate
 
     def ask(self, question: Question) -> Rows:
-        lanes = question.lanes
-        seen, mask = question.pool.observation(lanes), question.pool.arrays.mask[lanes]
-        return Rows(lanes, *self.evaluate(seen, mask), question.start)
+        found = self.evaluate(question.observation, question.mask)
+        return Rows(question.rows, *found, question.start)
 
 
 # Mixes noise into the priors `[n, A]` of roots in place; the second argument is their lanes `[n]`.
@@ -141,13 +162,15 @@ class Roots(NamedTuple):
 class LaneSearch:
     """Searches the lanes of adjacent groups of a `tree_lanes.tree_pool`.
 
-    After a search, `simulations [lanes]` is the number of simulator steps that each lane took.
+    After a search, `simulations [lanes]` is the number of simulator steps that it used in each
+    lane. A few more may have been made ahead, for nothing.
     """
 
     def __init__(self, pool: Pool, groups: Sequence[int], budget: int):
         self.pool, self.groups, self.budget = pool, list(groups), budget
         self.low, self.high = pool.groups[groups[0]].low, pool.groups[groups[-1]].high
-        self._answers: dict[int, Answer] = {}
+        self._roots, self._seats = Shown.of_lanes(pool.arrays), Shown.of_seats(pool.arrays)
+        self._answers: dict[int, tuple[Answer, Shown]] = {}
         self.simulations = np.zeros(self.high - self.low, np.int64)
 
     def run(
@@ -179,9 +202,8 @@ class LaneSearch:
         """Search from the current states of the lanes; yield each group as soon as `roots` has its
         result, while others are searched.
 
-        The pool's arrays must show the roots. A search leaves the last nodes it tried there, until
-        a real step, a reset or `Pool.place`. The lanes of a group that was yielded may be moved on;
-        the search has nothing more to do with them.
+        The lanes of a group that was yielded may be moved on; the search has nothing more to do
+        with them.
 
         evaluate: returns prior and value of states; None uses UCT's random rollouts. seeds:
         `[lanes]` uint32. lanes: `[lanes]` bool, the lanes to search; lost lanes never are. space:
@@ -193,33 +215,31 @@ class LaneSearch:
         self._start_at, self._rollout = start, evaluate is None
         self._evaluator = _evaluator(evaluate)
         self._request = Request(
-            SIMULATE, 0, 1, discount, int(self._rollout), self.budget, int(rule), int(space), c
+            SEARCH, 0, BEGIN, discount, int(self._rollout), self.budget, int(rule), int(space), c
         )
         self._choose_lanes(lanes)
         arrays["ties"][mine], arrays["scale"][mine] = seeds, scale
         for group in self.groups:
-            self._look(group, 0)
-        # Groups whose states of a simulation are evaluated, and those that simulate one.
-        evaluated, simulated = dict.fromkeys(self.groups, 0), dict[int, int]()
+            self._look_at_roots(group)
+        # Groups whose states are evaluated, and those that simulate; and whether it is their first.
+        evaluated, simulated = dict.fromkeys(self.groups, True), dict[int, bool]()
         while evaluated or simulated:
             group = self._next(evaluated, simulated)
             if group in evaluated:
-                simulation = evaluated.pop(group)
+                first = evaluated.pop(group)
                 self._write(group)
-                if noise is not None and simulation == 0:
+                if noise is not None and first:
                     self._mix(noise, group)
-                self._send(group, simulation)
-                simulated[group] = simulation + 1
+                self._send(group, BEGIN if first else CONTINUE)
+                simulated[group] = False
                 continue
-            simulation = simulated.pop(group)
-            if simulation > self.budget:
-                self.pool.receive(group)
-                self._leave_out_lost(group)
-                yield group
+            del simulated[group]
+            if self._receive(group):
+                self._look_at_seats(group)
+                evaluated[group] = False
                 continue
-            self._receive(group)
-            self._look(group, simulation)
-            evaluated[group] = simulation
+            self._leave_out_lost(group)
+            yield group
         for group in self.groups:  # workers may have been replaced since
             self._leave_out_lost(group)
 
@@ -239,7 +259,7 @@ class LaneSearch:
         self._start_at, self._rollout, self._evaluator = start, False, _evaluator(evaluate)
         self._choose_lanes(lanes)
         for group in self.groups:
-            self._look(group, 0)
+            self._look_at_roots(group)
         for group in self.groups:
             self._write(group)
             mine = slice(*self.pool.groups[group])
@@ -248,12 +268,12 @@ class LaneSearch:
             self._leave_out(mine.start + np.flatnonzero(~arrays["searched"][mine]))
             yield group
 
-    def _next(self, evaluated: dict[int, int], simulated: dict[int, int]) -> int:
+    def _next(self, evaluated: dict[int, bool], simulated: dict[int, bool]) -> int:
         """Return a group that can go on, of those that are evaluated and those that simulate."""
         began = time.monotonic()
         while True:
             for group in evaluated:
-                if group not in self._answers or self._answers[group].ready():
+                if group not in self._answers or self._answers[group][0].ready():
                     return group
             patience = began + _PATIENCE - time.monotonic()
             if not simulated:  # evaluations end in the order in which they were asked for
@@ -288,23 +308,41 @@ class LaneSearch:
         arrays, mine = self.pool.arrays, slice(self.low, self.high)
         return Roots(arrays["q_values"][mine], arrays["visits"][mine], arrays["root"][mine])
 
-    def _look(self, group: int, node: int) -> None:
-        """Start evaluating the states that a group shows as node `node`."""
-        self._answers.pop(group, None)
+    def _look_at_roots(self, group: int) -> None:
+        """Start evaluating the current states of a group's lanes."""
         low, high = self.pool.groups[group]
-        arrays = self.pool.arrays
-        new = arrays["searched"][low:high] & ~self.pool.lost[low:high]
-        if node > 0:
-            new &= (arrays.action[low:high] >= 0) & ~arrays.terminated[low:high]
-        lanes = low + np.flatnonzero(new)
-        if len(lanes) and not self._rollout:
-            question = Question(self.pool, group, self.low, lanes, node, self._start_at)
-            self._answers[group] = self._evaluator.ask(question)
+        searched = self.pool.arrays["searched"][low:high] & ~self.pool.lost[low:high]
+        rows = low + np.flatnonzero(searched)
+        none = np.zeros(len(rows), np.int32)
+        self._ask(group, self._roots, (low, high), rows, rows, none, none)
+
+    def _look_at_seats(self, group: int) -> None:
+        """Start evaluating the states that a group's lanes have simulated."""
+        low, high = self.pool.groups[group]
+        arrays, seats = self.pool.arrays, self.pool.arrays["seat asked"].shape[1]
+        asked = arrays["seat asked"][low:high] & ~self.pool.lost[low:high, None]
+        rows = low * seats + np.flatnonzero(asked)
+        serials, parents = (of_seats(arrays, name)[rows] for name in ("serial", "parent"))
+        mine = low * seats, high * seats
+        self._ask(group, self._seats, mine, rows, rows // seats, serials, parents)
+
+    def _ask(
+        self, group: int, shown: Shown, mine: tuple[int, int], rows: np.ndarray,
+        lanes: np.ndarray, serials: np.ndarray, parents: np.ndarray,
+    ) -> None:  # fmt: skip
+        self._answers.pop(group, None)
+        if len(rows) and not self._rollout:
+            question = Question(
+                self.pool, group, shown, *mine, rows, self.low, lanes, serials, parents,
+                self._start_at,
+            )  # fmt: skip
+            self._answers[group] = self._evaluator.ask(question), shown
 
     def _write(self, group: int) -> None:
         """Wait for the evaluation of a group's states, and write it into the shared arrays."""
         if group in self._answers:
-            self._answers.pop(group).write(self.pool.arrays)
+            answer, shown = self._answers.pop(group)
+            answer.write(shown)
 
     def _mix(self, noise: Noise, group: int) -> None:
         arrays, (low, high) = self.pool.arrays, self.pool.groups[group]
@@ -314,20 +352,19 @@ class LaneSearch:
         noise(priors, lanes - self.low)
         arrays["prior"][lanes] = priors
 
-    def _send(self, group: int, simulation: int) -> None:
-        """Request the next simulation, or the result after the last one."""
+    def _send(self, group: int, turn: int) -> None:
+        """Request the next round of a search."""
         low, high = self.pool.groups[group]
         # A worker may have been replaced since the search began, and have no states.
         self.pool.arrays["searched"][low:high] &= ~self.pool.lost[low:high]
-        command = SIMULATE if simulation < self.budget else RESULT
-        request = self._request._replace(command=command, group=group, new=simulation + 1)
-        self.pool.send(request)
+        self.pool.send(self._request._replace(group=group, new=turn))
 
-    def _receive(self, group: int) -> None:
+    def _receive(self, group: int) -> bool:
+        """Wait for the end of a round; return whether another one is needed."""
         self.pool.receive(group)
-        low, high = self.pool.groups[group]
-        asked = self.pool.arrays.action[low:high] >= 0
-        self.simulations[low - self.low : high - self.low] += asked
+        (low, high), arrays = self.pool.groups[group], self.pool.arrays
+        self.simulations[low - self.low : high - self.low] = arrays["steps"][low:high]
+        return bool(np.any(arrays["searching"][low:high] & ~self.pool.lost[low:high]))
 
 
 def _evaluator(evaluate: Evaluate | Evaluator | None) -> Any:

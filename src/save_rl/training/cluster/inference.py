@@ -33,13 +33,12 @@ class RemoteEvaluator:
         self._rows: dict[int, np.ndarray] = {}  # of the last roots, by group
 
     def ask(self, question: Question) -> Rows:
-        """Evaluate the states that some lanes show; see `search.simulators.Evaluator`."""
-        pool, lanes = question.pool, question.lanes
-        prior, value = self._ask(pool.observation(lanes), pool.arrays["allowed"][lanes])
-        if question.node == 0:
-            rows = self._rows[question.group] = _no_rows(pool, question.group)
-            rows[lanes - pool.groups[question.group].low] = prior
-        return Rows(lanes, prior, value, question.start)
+        """Evaluate some states; see `search.simulators.Evaluator`."""
+        prior, value = self._ask(question.observation, question.shown.allowed[question.rows])
+        if question.of_roots:
+            rows = self._rows[question.group] = _no_rows(question.pool, question.group)
+            rows[question.rows - question.low] = prior
+        return Rows(question.rows, prior, value, question.start)
 
     def root_rows(self, pool: Pool, groups: list[int]) -> np.ndarray:
         """Return the priors of the last roots of these groups, `[1, lanes, A]`."""

@@ -20,7 +20,7 @@ from save_rl.search import rules
 from save_rl.search.noise import mix_noise_all
 from save_rl.search.rules import Rule, Space
 from save_rl.search.simulators import Evaluator, LaneSearch, Roots
-from save_rl.search.tree_lanes import slots_for, tree_pool
+from save_rl.search.tree_lanes import SEATS, is_shallow, slots_for, tree_pool
 from save_rl.training.host import acting
 from save_rl.training.host.acting import act_all
 from save_rl.training.host.levels import curriculum_of, hardest_level, has_levels
@@ -115,6 +115,7 @@ class Actor:
         train, test = _parts(lanes, groups), _parts(test_lanes, groups)
         self.pool = tree_pool(
             simulators, [*train, *test], slots, workers=workers, sources=sources, timeout=timeout,
+            seats=seats_of(plays, settings.budget, slots or simulators[0].num_actions),
             warn=warn,
         )  # fmt: skip
         acting.compile_ahead()  # while workers compile theirs
@@ -399,6 +400,13 @@ def slots_of(plays: Agent, budget: int, layout: Layout) -> int:
     rules = {plays.search, plays.test_search} - {None}
     listed = rules <= {Rule.SAVE} and plays.act not in _FOR_ALL
     return slots_for(budget, layout.num_actions) if listed else layout.num_actions
+
+
+def seats_of(plays: Agent, budget: int, slots: int) -> int:
+    """Return the most states per lane that an agent's searches simulate together, see
+    `search.foresight`. A recurrent network remembers no more of them than there are nodes."""
+    foresees = Rule.SAVE in (plays.search, plays.test_search) and not plays.recurrent
+    return SEATS if foresees and is_shallow(budget, slots) else 1
 
 
 def _parts(lanes: int, groups: int) -> list[int]:

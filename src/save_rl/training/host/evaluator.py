@@ -1,15 +1,15 @@
 """The network of all seeds as an evaluator of searches: batches in, the best actions out.
 
-Parameters have a leading seed axis, and so have batches: a group's lanes of every seed that have a
-new state, filled up to one of a few sizes. On a GPU these are the group and half of it, both
-compiled ahead. A batch goes to the device in one array, because every transfer takes a while to
-start, and only what a search can use leaves it, also in one array: the slots of each state
-(`search.host`). On a CPU the slots are chosen on the host, where the rows are anyway (XLA sorts
-slowly there).
+Parameters have a leading seed axis, and so have batches: new states of a group's lanes of every
+seed, cut into pieces of a few sizes and filled up to these. On a GPU they are a state for every
+lane, and four, both compiled ahead. A batch goes to the device in one array, because every transfer
+takes a while to start, and only what a search can use leaves it, also in one array: the slots of
+each state (`search.host`). On a CPU the slots are chosen on the host, where the rows are anyway
+(XLA sorts slowly there).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from save_rl.agents import Agent
-from save_rl.envs.layout import Arrays, Layout
+from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Pool
 from save_rl.learning.host_replay import unpack
-from save_rl.networks import cut, trim
+from save_rl.networks import cut, is_graph, trim
 from save_rl.search.rules import TIE_TOLERANCE
 from save_rl.search.simulators import Question, Rows, is_computed
+from save_rl.search.tree_lanes import Shown
 from save_rl.training.device.acting import prior_and_value
 from save_rl.training.host.ahead import Ahead
 from save_rl.training.host.updates import Updates
@@ -31,6 +32,7 @@ from save_rl.training.learner import Learning
 from save_rl.types import Array
 
 SMALLEST_BATCH = 8  # products of few rows round otherwise
+_AT_ONCE = 4  # states per lane in the largest batch: a call costs time, however few they are
 
 
 class Network:
@@ -47,6 +49,7 @@ class Network:
         self.gpu, self.batch, self.ahead = bool(options), batch, ahead
         self.listed = self.gpu and slots < layout.num_actions
         self.slots, self._layout, self._learning = slots, layout, learning
+        self._graphs = is_graph(layout.example())
         self._actions = layout.num_actions if layout.masked else 0
         self._structure = jax.tree.structure(
             jax.eval_shape(learning.initial, jax.random.PRNGKey(0)).params
@@ -100,11 +103,21 @@ class Network:
             return ready(leaves, joined(arrays))
         return self._programs[name](leaves, joined(arrays), shapes)
 
-    def batch_size(self, count: int, each: int) -> int:
-        """Return the lanes per seed to evaluate if `count` of `each` are new."""
+    def batch_of_roots(self, each: int) -> int:
+        """Return the states per seed to evaluate for `each` roots."""
+        return batch_sizes(max(self.batch, each))[0] if self.gpu else max(each, SMALLEST_BATCH)
+
+    def pieces(self, count: int, each: int) -> list[int]:
+        """Return the sizes of the batches for `count` new states per seed of `each` lanes."""
         if self.gpu:
-            return next(size for size in batch_sizes(max(self.batch, each)) if size >= count)
-        return max(each, SMALLEST_BATCH) if count == each else batch_size(count)
+            small, large = batch_sizes(max(self.batch, each))
+            many = -(-count // small) // _AT_ONCE
+            left = max(count - many * large, 0)
+            return [large] * many + [small] * -(-left // small)
+        # The arithmetic of graphs takes all the time, and larger batches need more memory.
+        most = max(each, SMALLEST_BATCH) * (1 if self._graphs else _AT_ONCE)
+        many, left = divmod(count, most)
+        return [most] * many + ([min(batch_size(left), most)] if left else [])
 
     def compile_ahead(self, leaves: list[Any], batch: int, size: int) -> None:
         """Compile the program for batches of training lanes, with graphs of this padded size."""
@@ -173,23 +186,57 @@ def best_slots(prior: Array, value: Array, start: Any, slots: int) -> Array:
     return jnp.concatenate([best, bits[:, :slots], value[:, None], bits[:, slots:]], -1)
 
 
-class Lists(NamedTuple):
-    """An evaluation of lanes `[seeds, n]` from `best_slots`; a lane may occur several times."""
+At = tuple[Any, Any]  # where states are in a batch `[seeds, n]`: their seeds and places
 
-    lanes: np.ndarray
+
+class Lists(NamedTuple):
+    """An evaluation from `best_slots`. at: where the states of `rows` are in it."""
+
+    rows: np.ndarray
+    at: At
     slots: int
     found: Any
 
     def ready(self) -> bool:
         return is_computed(self.found)
 
-    def write(self, arrays: Arrays) -> None:
-        lanes, slots = self.lanes.reshape(-1), self.slots
-        found = np.asarray(self.found).reshape(len(lanes), -1)
+    def write(self, shown: Shown) -> None:
+        rows, slots = self.rows, self.slots
+        found = np.asarray(self.found)[self.at]
         integers = found.view(np.int32)
-        arrays["prior"][lanes], arrays["choice"][lanes] = found[:, :slots], integers[:, slots:-3]
-        arrays.value[lanes] = found[:, -3]
-        arrays["valid"][lanes], arrays["more"][lanes] = integers[:, -2], integers[:, -1]
+        shown.prior[rows], shown.choice[rows] = found[:, :slots], integers[:, slots:-3]
+        shown.value[rows] = found[:, -3]
+        shown.valid[rows], shown.more[rows] = integers[:, -2], integers[:, -1]
+
+
+class SeedRows(NamedTuple):
+    """An evaluation with the priors of all actions, `[seeds, n, A]`. at: see `Lists`."""
+
+    rows: np.ndarray
+    at: At
+    prior: Any
+    value: Any
+    start: int
+
+    def ready(self) -> bool:
+        return is_computed(self.prior)
+
+    def write(self, shown: Shown) -> None:
+        prior, value = np.asarray(self.prior), np.asarray(self.value)
+        Rows(self.rows, prior[self.at], value[self.at], self.start).write(shown)
+
+
+class Pieces(NamedTuple):
+    """An evaluation in several batches."""
+
+    answers: list[Any]
+
+    def ready(self) -> bool:
+        return all(answer.ready() for answer in self.answers)
+
+    def write(self, shown: Shown) -> None:
+        for answer in self.answers:
+            answer.write(shown)
 
 
 class NetworkEvaluator:
@@ -208,62 +255,65 @@ class NetworkEvaluator:
         self._rows: dict[int, Any] = {}
 
     def ask(self, question: Question) -> Any:
-        answer = self._ask(question)
-        if self._beside is not None:
-            self._beside.go_on()
-        return answer
-
-    def _ask(self, question: Question) -> Any:
-        network, pool = self._network, question.pool
-        low, high = pool.groups[question.group]
-        everybody = np.arange(low, high).reshape(self._seeds, -1)
-        lanes = self._lanes(question, everybody)
-        if network.gpu and lanes is everybody:
-            observation, packed = self._shown(pool, low, high)  # copied by `joined`
+        rows, seeds = question.rows, self._seeds
+        each = (question.high - question.low) // seeds  # rows of a seed
+        if question.of_roots:  # all of the group, for `root_rows`
+            sizes = [self._network.batch_of_roots(each)]
+            table = np.arange(question.low, question.high).reshape(seeds, each)
+            seed, place = np.divmod(rows - question.low, each)
+            parts = [(rows, (seed, place))]
         else:
-            observation, packed = pool.observation(lanes), pool.arrays["allowed"][lanes]
+            low, high = question.pool.groups[question.group]
+            counts = np.array([len(rows)])
+            if seeds > 1:
+                counts = np.bincount((rows - question.low) // each, minlength=seeds)
+            sizes = self._network.pieces(int(counts.max()), (high - low) // seeds)
+            table = np.full((seeds, sum(sizes)), rows[0])
+            parts = list(_spread(rows, counts, sizes, table))
+        answers, first = [], 0
+        for size, part in zip(sizes, parts, strict=True):
+            mine = table[:, first : first + size]
+            answers.append(self._evaluate(question, mine, size, *part))
+            first += size
+            if self._beside is not None:
+                self._beside.go_on()
+        return answers[0] if len(answers) == 1 else Pieces(answers)
+
+    def _evaluate(
+        self, question: Question, table: np.ndarray, size: int, rows: np.ndarray, at: At
+    ) -> Any:
+        """Evaluate the states in the rows `table` `[seeds, n]`, filled up to `size` of each seed;
+        answer for `rows`, which are in the places `at` of it."""
+        network, missing = self._network, size - table.shape[1]
+        if network.gpu and question.of_roots and not missing:  # copied by `joined`
+            observation, packed = self._roots(question)
+        else:
+            table = np.pad(table, ((0, 0), (0, missing)), "edge") if missing else table
+            observation, packed = question.observations(table), question.shown.allowed[table]
         (observation,) = trim(observation, gpu=network.gpu)
         if network.listed:
-            found, rows = network.run("lists", self._leaves, observation, packed, question.start)
-            if question.node == 0:
-                self._rows[question.group] = rows
+            found, priors = network.run("lists", self._leaves, observation, packed, question.start)
             found.copy_to_host_async()
-            return Lists(lanes, network.slots, found)
-        prior, value = network.run("rows", self._leaves, observation, packed)
-        if network.gpu:
-            for x in (prior, value):
-                x.copy_to_host_async()
-        if question.node == 0:
-            self._rows[question.group] = prior
-        return SeedRows(lanes, prior, value, question.start)
+            answer = Lists(rows, at, network.slots, found)
+        else:
+            priors, value = network.run("rows", self._leaves, observation, packed)
+            if network.gpu:
+                for x in (priors, value):
+                    x.copy_to_host_async()
+            answer = SeedRows(rows, at, priors, value, question.start)
+        if question.of_roots:
+            self._rows[question.group] = priors
+        return answer
 
-    def _lanes(self, question: Question, everybody: np.ndarray) -> np.ndarray:
-        """Return the lanes to evaluate `[seeds, n]`: of roots all of the group, else the new ones
-        of each seed. Batches are filled up with the last or first lane of the seed."""
-        each = everybody.shape[1]
-        if question.node == 0:
-            missing = self._network.batch_size(each, each) - each
-            return np.pad(everybody, ((0, 0), (0, missing)), "edge") if missing else everybody
-        seed = (question.lanes - everybody[0, 0]) // each
-        counts = np.bincount(seed, minlength=self._seeds)
-        size = self._network.batch_size(int(counts.max()), each)
-        if size == each:
-            return everybody
-        lanes = np.repeat(everybody[:, :1], size, 1)
-        lanes[seed, np.arange(len(seed)) - np.repeat(np.cumsum(counts) - counts, counts)] = (
-            question.lanes
-        )
-        return lanes
-
-    def _shown(self, pool: Pool, low: int, high: int) -> tuple[Any, np.ndarray]:
-        """Return what lanes `low` to `high` show, `[seeds, n, ...]`, as views."""
+    def _roots(self, question: Question) -> tuple[Any, np.ndarray]:
+        """Return what all lanes of a group show, `[seeds, n, ...]`, as views."""
+        low, high, shown = question.low, question.high, question.shown
 
         def view(x: np.ndarray) -> np.ndarray:
             return x[low:high].reshape(self._seeds, (high - low) // self._seeds, *x.shape[1:])
 
-        arrays = pool.arrays
-        seen = {name: view(x) for name, x in arrays.observation.items()}
-        return pool.layout.observation_of(seen), view(arrays["allowed"])
+        seen = {name: view(x) for name, x in shown.observation.items()}
+        return question.pool.layout.observation_of(seen), view(shown.allowed)
 
     def root_rows(self, pool: Pool, groups: list[int]) -> Array:
         """Return the priors of the last roots of these groups, `[seeds, lanes, A]`; zeros for
@@ -278,27 +328,26 @@ class NetworkEvaluator:
         return jnp.concatenate(parts, 1)
 
 
-class SeedRows(NamedTuple):
-    """An evaluation of lanes `[seeds, n]` with the priors of all actions `[seeds, n, A]`.
-
-    A lane may occur several times: batches are filled up.
-    """
-
-    lanes: np.ndarray
-    prior: Any
-    value: Any
-    start: int
-
-    def ready(self) -> bool:
-        return is_computed(self.prior)
-
-    def write(self, arrays: Arrays) -> None:
-        prior, value = np.asarray(self.prior), np.asarray(self.value)
-        flat = Rows(
-            self.lanes.reshape(-1), prior.reshape(-1, prior.shape[-1]), value.reshape(-1),
-            self.start,
-        )  # fmt: skip
-        flat.write(arrays)
+def _spread(
+    rows: np.ndarray, counts: np.ndarray, sizes: list[int], table: np.ndarray
+) -> Iterator[tuple[np.ndarray, At]]:
+    """Enter rows, so many of each seed, into the beginnings of a table `[seeds, n]`; yield the rows
+    that are in each piece of it, and where. sizes: of the pieces, columns of the table."""
+    first = 0
+    if len(counts) == 1:
+        table[0, : len(rows)] = rows
+        for size in sizes:
+            mine = rows[first : first + size]
+            yield mine, (0, slice(len(mine)))
+            first += size
+        return
+    seed = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    table[seed, place] = rows
+    for size in sizes:
+        inside = (first <= place) & (place < first + size)
+        yield rows[inside], (seed[inside], place[inside] - first)
+        first += size
 
 
 def batch_size(count: int) -> int:
@@ -306,9 +355,9 @@ def batch_size(count: int) -> int:
     return max(SMALLEST_BATCH, 1 << (count - 1).bit_length())
 
 
-def batch_sizes(batch: int) -> list[int]:
-    """Return the sizes of batches on a GPU: half of the largest and the largest.
+def batch_sizes(batch: int) -> tuple[int, int]:
+    """Return the sizes of batches on a GPU for this many lanes per seed.
 
     Every size is a program that takes seconds to compile.
     """
-    return sorted({max(-(-batch // 2), min(SMALLEST_BATCH, batch)), batch})
+    return batch, _AT_ONCE * batch

@@ -119,8 +119,8 @@ class HostTrainer:
             for size in padded_sizes(seen, gpu=True):  # smaller graphs come first
                 self.network.compile_ahead(leaves, batch, size)
                 self.learner.programs.compile_ahead(learner, replay, size)
-                for part in batch_sizes(batch)[:-1]:
-                    self.network.compile_ahead(leaves, part, size)
+                for larger in batch_sizes(batch)[1:]:
+                    self.network.compile_ahead(leaves, larger, size)
         try:
             self.actor = Actor(
                 settings, simulators, sources, plays=plays, lanes=lanes, groups=groups, slots=slots,

@@ -2,7 +2,7 @@
 
 A lock-step's updates use the replay from before it, and its searches the parameters from before
 these updates, so both can run at the same time. `Updates` is that overlap: the search calls `go_on`
-after every batch that it hands to the device, which hands over the next piece of the updates, and
+after every batch that it hands to the device, which hands over the next pieces of the updates, and
 `finish` hands over the rest. A thread hands them over where that takes as long as the updates
 themselves: on a GPU they are hundreds of small kernels, and on a CPU the call of a large network
 returns when it is computed.
@@ -53,6 +53,8 @@ class UpdatePrograms:
         while updates % pieces:
             pieces -= 1
         self.pieces = 1 if sorts else pieces
+        self.calls = self.pieces
+        """Calls of `go_on` in the last lock-step, over which the next one spreads its pieces."""
         example = jax.eval_shape(learning.initial, jax.random.PRNGKey(0))
         # Flattening modules is slow; lists of arrays are fast.
         self.structure = jax.tree.structure((example.params, example.optimiser))
@@ -178,16 +180,22 @@ class Updates:
         self._target = jax.tree.leaves(learner.target)
         self._leaves = jax.tree.leaves((learner.params, learner.optimiser))
         self._turn = 0 if active.any() else programs.pieces
+        self._calls = 0
         self._losses: list[Any] = []  # sums of both terms `[seeds, 2]`, per piece
         self._handed: list[Future[None]] = []
         self.made = active * np.int32(slots.shape[1])
         """Number of updates `[seeds]`."""
 
     def go_on(self) -> None:
-        """Hand over the next piece, if one is left."""
+        """Hand over the next pieces, if some are left."""
+        programs = self._programs
+        self._calls += 1
+        due = -(-programs.pieces * self._calls // programs.calls)
+        while self._turn < min(due, programs.pieces):
+            self._hand_over_next()
+
+    def _hand_over_next(self) -> None:
         thread = self._programs.thread
-        if self._turn == self._programs.pieces:
-            return
         size = self._chains.shape[1] // self._programs.pieces
         chains = self._chains[:, self._turn * size : (self._turn + 1) * size]
         self._turn += 1
@@ -251,7 +259,8 @@ class Updates:
         """Hand over the remaining pieces of lock-step `step`; return the learner after them, and
         the sums of losses."""
         while self._turn < self._programs.pieces:
-            self.go_on()
+            self._hand_over_next()
+        self._programs.calls = max(self._calls, 1)
         for handed in self._handed:
             handed.result()
         params, optimiser = jax.tree.unflatten(self._programs.structure, self._leaves)

@@ -26,7 +26,7 @@ class RecurrentEvaluator:
     """The recurrent network as an evaluator of searches, with a state for every node of every lane.
 
     lanes: of the search. `use` sets the parameters. The states stay on the device: `[lanes + 1,
-    nodes, 2, H]`, hidden state and cell; the last lane is for padding. `before [lanes + 1, 2, H]`
+    serials, 2, H]`, hidden state and cell; the last lane is for padding. `before [lanes + 1, 2, H]`
     are the states before the roots; a search does not change them.
     """
 
@@ -53,10 +53,8 @@ class RecurrentEvaluator:
         return self._root_q
 
     def ask(self, question: Question) -> Rows:
-        """Start evaluating the states that some lanes show; see `search.simulators.Evaluator`."""
-        pool, node = question.pool, question.node
+        """Start evaluating some states; see `search.simulators.Evaluator`."""
         lanes = question.lanes - question.first
-        parents = pool.arrays.node[question.lanes] if node > 0 else np.zeros_like(lanes)
         size = max(_SMALLEST_BATCH, 1 << (len(lanes) - 1).bit_length())
 
         def pad(x: np.ndarray, value: int = 0) -> np.ndarray:
@@ -65,14 +63,14 @@ class RecurrentEvaluator:
 
         q, prior, value, self._memory = self._networks.evaluate(
             self._leaves, self._memory, self.before,
-            jax.tree.map(pad, pool.observation(question.lanes)), pad(lanes, self._lanes),
-            pad(parents), node,
+            jax.tree.map(pad, question.observation), pad(lanes, self._lanes),
+            pad(question.parents), pad(question.serials),
         )  # fmt: skip
-        if node == 0:
+        if question.of_roots:
             self._asked.append((lanes, q))
         prior.copy_to_host_async()
         value.copy_to_host_async()
-        return Rows(question.lanes, prior, value, question.start)
+        return Rows(question.rows, prior, value, question.start)
 
     def commit_step(self, fresh: np.ndarray) -> None:
         """Advance all lanes by a step from their roots; those that are `fresh` `[lanes]` start an
@@ -109,14 +107,15 @@ class Networks:
 
         def evaluate(
             leaves: list[Array], memory: Array, before: Array, observation: Any, lanes: Array,
-            parents: Array, node: Array,
+            parents: Array, serials: Array,
         ) -> Any:  # fmt: skip
             network = self.network(jax.tree.unflatten(of_params, leaves))
-            came = jnp.where(node == 0, before[lanes], memory[lanes, parents])
+            of_roots = (serials == 0)[:, None, None]
+            came = jnp.where(of_roots, before[lanes], memory[lanes, parents])
             q, state = network(observation, {"hidden": came[:, 0], "cell": came[:, 1]})
             after = jnp.stack([state["hidden"], state["cell"]], 1)
             prior = unscale(q) if raw else q
-            return q, prior, unscale(jnp.max(q, -1)), memory.at[lanes, node].set(after)
+            return q, prior, unscale(jnp.max(q, -1)), memory.at[lanes, serials].set(after)
 
         def update(leaves: list[Array], target: list[Array], batch: Sequences) -> Any:
             params, optimiser = _first(jax.tree.unflatten(self.structure, leaves))
