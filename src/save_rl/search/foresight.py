@@ -18,10 +18,10 @@ from save_rl.search.outcomes import has_chance, next_luck
 from save_rl.search.trees import action_of, backup, expand, select
 
 _FREE = -1
-LANE, SEAT, PARENT, SERIAL, ACTION, LUCK = range(6)  # columns of `Progress.wanted`
+LANE, SEAT, PARENT, SERIAL, ACTION, LUCK = range(6)  # columns of `SearchProgress.wanted`
 
 
-class Known(NamedTuple):
+class Seats(NamedTuple):
     """States that were simulated ahead, in the seats of each lane.
 
     Their evaluations are `prior` to `value`, see `host.Search.expand`; those of terminal states
@@ -41,7 +41,7 @@ class Known(NamedTuple):
     scale: np.ndarray  # [B] float32, divides rewards
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """The simulations that each lane has made, and the states that it wants next."""
 
     simulations: np.ndarray  # [B] int64, made so far

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from save_rl.compiled import njit
-from save_rl.search.foresight import Game, Known, Progress, go_on_all
+from save_rl.search.foresight import Game, SearchProgress, Seats, go_on_all
 from save_rl.search.outcomes import SEED, has_chance, next_luck
 from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import Slots, every_action
@@ -129,7 +129,7 @@ class Search:
         seats: int = 0,
     ):
         self.budget, shape = budget, (lanes, seats)
-        self.progress = Progress(
+        self.progress = SearchProgress(
             np.zeros(lanes, np.int64), np.zeros(lanes, np.int32),
             np.zeros((lanes, budget + 1), np.int64), np.zeros(lanes, np.int64),
             np.zeros((lanes * seats, 6), np.int64),
@@ -215,13 +215,13 @@ class Search:
         )  # fmt: skip
         self._simulation += 1
 
-    def known(self, *simulated: np.ndarray) -> Known:
-        """Return the states in the seats; simulated: the arrays of `Known` from `reward` on."""
-        return Known(*self._seats, *simulated)
+    def known(self, *simulated: np.ndarray) -> Seats:
+        """Return the states in the seats; simulated: the arrays of `Seats` from `reward` on."""
+        return Seats(*self._seats, *simulated)
 
-    def go_on(self, known: Known, most: int) -> np.ndarray:
+    def go_on(self, known: Seats, most: int) -> np.ndarray:
         """Make all simulations whose states are known; return which others are wanted `[n, 6]`, see
-        `Progress`, at most this many per lane.
+        `SearchProgress`, at most this many per lane.
 
         most: more than one only for SAVE's rule, in plain units and without chance.
         """

@@ -16,7 +16,7 @@ from save_rl.envs.layout import Arrays, Field, Layout
 from save_rl.envs.pool import Pool
 from save_rl.envs.worker import REWARD, Lanes, Request, Window, nonsense
 from save_rl.search import host
-from save_rl.search.foresight import LANE, LUCK, SEAT, Known
+from save_rl.search.foresight import LANE, LUCK, SEAT, Seats
 from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import Slots
 from save_rl.search.trees import Trees
@@ -126,7 +126,7 @@ class TreeLanes(Lanes):
 
     def __init__(self, layout: Layout, arrays: Arrays, simulators: dict[int, Simulator]):
         super().__init__(layout, arrays, simulators)
-        self._of_group: dict[int, tuple[host.Search, Known]] = {}
+        self._of_group: dict[int, tuple[host.Search, Seats]] = {}
         self._shown, self._ahead = Shown.of_lanes(arrays), Shown.of_seats(arrays)
         self._seats = arrays["seat asked"].shape[1]
         names = "asked", "parent", "serial", "reward", "terminated", "value"
@@ -214,7 +214,7 @@ class TreeLanes(Lanes):
             arrays["searching"][done + low] = False
 
     def _simulate(
-        self, search: host.Search, known: Known, request: Request, low: int, wanted: np.ndarray
+        self, search: host.Search, known: Seats, request: Request, low: int, wanted: np.ndarray
     ) -> list[tuple[int, str]]:
         """Simulate the states that the lanes want; return the lanes that failed, and why."""
         arrays, seats, window = self._arrays, self._of_seats, self._window
@@ -263,7 +263,7 @@ class TreeLanes(Lanes):
     def _forget(
         self,
         search: host.Search,
-        known: Known,
+        known: Seats,
         low: int,
         wanted: np.ndarray,
         failed: dict[int, str],
