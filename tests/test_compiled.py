@@ -1,5 +1,6 @@
 """The cache of compiled kernels: what is damaged there, or was changed since, is compiled anew."""
 
+import fcntl
 import importlib
 import json
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from numba.core.errors import TypingError
 
 from save_rl import compiled
 
@@ -181,6 +183,21 @@ def test_a_kernel_is_compiled_anew_when_anything_in_it_has_changed(run, old, new
     assert INNER.count(old) == 1
     assert run(INNER.replace(old, new)) == expected
     assert run(INNER) == (11112, True)
+
+
+def refused(x):
+    return x.nothing_of_this_name
+
+
+def test_nobody_waits_for_a_kernel_that_can_not_be_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "_cache_dir", lambda: str(tmp_path))
+    kernel = compiled.njit(refused)
+    for _ in range(2):
+        with pytest.raises(TypingError):
+            kernel(1)
+        (lock,) = tmp_path.rglob("*.lock")
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 ALL_KERNELS = """

@@ -190,6 +190,17 @@ class _Turn:
         finally:
             self._release()
 
+    def of(self, compiles: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that loads or compiles; others need not wait for one that fails."""
+
+        def compile_in_turn(*arguments: Any) -> Any:
+            try:
+                return compiles(*arguments)
+            finally:
+                self._release()
+
+        return compile_in_turn
+
     def _release(self) -> None:
         if self._file is not None:
             os.close(self._file)
@@ -224,4 +235,5 @@ def njit(function: Callable[..., Any] | None = None, *, refcounts: bool = False)
         cached._index_key = lambda sig, codegen: (*index_key(sig, codegen), refcounts, once())
         turn = _Turn(cached, os.path.join(plain._cache_path, f"{name}.lock"))
         cached.load_overload, cached.save_overload = turn.load, turn.save
+        kernel.compile = turn.of(kernel.compile)
     return kernel
