@@ -79,6 +79,7 @@ class Lanes:
         self._tried: dict[int, dict[int, Any]] = {lane: {} for lane in simulators}
         self._says_solved = all(hasattr(s, "solved") for s in simulators.values())
         self._current = Window(layout, arrays.observation, arrays.mask)
+        self._calls = memoryview(arrays.calls)  # faster than the array, number by number
 
     def compile_ahead(self) -> list[Callable[[], None]]:
         """Return functions that compile kernels before they are needed; each compiles others.
@@ -108,7 +109,7 @@ class Lanes:
         actions = self._arrays.action[low:high].tolist()
         for lane, node, action in zip(range(low, high), nodes, actions, strict=True):
             if action >= 0:
-                self._arrays.calls[lane] += 1
+                self._calls[lane] += 1
                 try:
                     reward, terminated, truncated = work(lane, node, action, request)
                     done.append((lane, float(reward), bool(terminated), bool(truncated)))

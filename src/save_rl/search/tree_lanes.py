@@ -229,7 +229,7 @@ class TreeLanes(Lanes):
         ends: list[bool] = []
         values: list[float] = []  # of random rollouts
         for i, (lane, row, parent, serial, action, seed) in enumerate(wanted.tolist()):
-            arrays.calls[lane] += 1
+            self._calls[lane] += 1
             try:
                 state, reward, over, truncated = self._try(lane, parent, action, serial, seed)
                 reward, over, value = float(reward), bool(over), 0.0
