@@ -58,11 +58,13 @@ def main() -> None:
     parser.add_argument("env")
     parser.add_argument("--lanes", type=int, default=64)
     parser.add_argument("--budget", type=int, default=10)
+    parser.add_argument("--unmasked", action="store_true", help="for tasks of Construction")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--every", type=float, default=60.0)
     given = parser.parse_args()
     device, settings = select_device("cpu"), TrainSettings(
-        env=given.env, agent="save", lanes=given.lanes, budget=given.budget, chunk=1
+        env=given.env, agent="save", lanes=given.lanes, budget=given.budget, chunk=1,
+        env_options={"masked": False} if given.unmasked else {},
     )  # fmt: skip
     settings.check()
     with (
@@ -79,6 +81,7 @@ def main() -> None:
             shown, made = time.perf_counter(), trainer.counters(state)
             line = {
                 "env": given.env,
+                "unmasked": given.unmasked,
                 "budget": given.budget,
                 "env_steps": int(np.sum(made.env_steps)),
                 "episodes": int(np.sum(made.episodes)),
