@@ -79,7 +79,7 @@ class Lanes:
         self._tried: dict[int, dict[int, Any]] = {lane: {} for lane in simulators}
         self._says_solved = all(hasattr(s, "solved") for s in simulators.values())
         self._current = Window(layout, arrays.observation, arrays.mask)
-        self._calls = memoryview(arrays.calls)  # faster than the array, number by number
+        self._calls = arrays.calls.data  # faster than the array, number by number
 
     def compile_ahead(self) -> list[Callable[[], None]]:
         """Return functions that compile kernels before they are needed; each compiles others.
