@@ -298,7 +298,7 @@ class Trapped(Chance):
             DEEDS[Path(caught).read_text()]()
 
     def step(self, state, action, seed):
-        searches = sys._getframe(1).f_code is Lanes._step.__code__
+        searches = sys._getframe(1).f_code is Lanes._try.__code__
         if self._trap and self._search == searches:
             self._fall()
         if state.steps + 1 == self._last:
