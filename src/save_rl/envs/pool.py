@@ -7,9 +7,9 @@ several groups is done. Requests and replies are in `Pool.arrays`, in shared mem
 `envs.worker.Lanes` defines the requests. Results do not depend on the number of workers.
 
 If a simulator raises or returns invalid values, its lane loses the current episode. A worker that
-dies or does not answer in time is replaced, and all its lanes lose theirs. `Pool.lost` marks these
-lanes until they are reset. After several such faults without a finished episode in between, the run
-stops with the simulator's traceback.
+dies, or is in one call for too long, is replaced, and all its lanes lose theirs. `Pool.lost` marks
+these lanes until they are reset. After several such faults without a finished episode in between,
+the run stops with the simulator's traceback.
 """
 
 import itertools
