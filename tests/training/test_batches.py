@@ -1,11 +1,11 @@
-"""Batches on their way to a GPU: side by side as bytes, and back."""
+"""Batches on their way to a GPU: their sizes; side by side as bytes, and back."""
 
 import jax
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from save_rl.training.host.evaluator import joined, parts
+from save_rl.training.host.evaluator import few_pieces, joined, parts
 
 KINDS = (np.float32, np.int32, np.bool_, np.uint8, np.int8, np.uint16)
 fields = st.tuples(
@@ -27,3 +27,23 @@ def test_arrays_come_back_from_bytes(wanted, seeds, lanes):
     for before, after in zip(arrays, back, strict=True):
         assert after.dtype == before.dtype
         np.testing.assert_array_equal(after, before)
+
+
+@given(st.integers(1, 5000), st.integers(1, 300), st.integers(1, 16))
+def test_a_round_is_few_batches(count, small, times):
+    large = small * times
+    sizes = few_pieces(count, small, large)
+    assert set(sizes) <= {small, large}
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) >= count > sum(sizes[:-1])  # none is empty
+    assert len(sizes) <= -(-count // large) + 1  # one more than the fewest, at most
+    if sizes[-1] == small < large:
+        assert sum(sizes) < count + small  # small batches are there to fill less
+    if count % large == 0:
+        assert len(sizes) == count // large
+
+
+def test_the_batches_of_a_search_of_ten_simulations():
+    assert few_pieces(387, 43, 430) == [430]
+    assert few_pieces(80, 43, 430) == [43, 43]  # a second round of a few lanes
+    assert few_pieces(43, 43, 43) == [43]  # where a lane simulates one state per round

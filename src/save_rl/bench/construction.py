@@ -135,7 +135,7 @@ def _watch(clocks: Clocks) -> None:
     """Time the parts of a lock-step."""
     clocks.watch("send to simulators", Pool, "send")
     clocks.watch("wait for simulators", Pool, "receive")
-    clocks.watch("hand to network", evaluator.NetworkEvaluator, "_ask")
+    clocks.watch("hand to network", evaluator.NetworkEvaluator, "ask")
     clocks.watch("wait for network", evaluator.Lists, "write")
     clocks.watch("wait for network", evaluator.SeedRows, "write")
     clocks.watch("hand over updates", updates.Updates, "_hand_over")

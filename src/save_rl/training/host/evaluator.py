@@ -2,10 +2,10 @@
 
 Parameters have a leading seed axis, and so have batches: new states of a group's lanes of every
 seed, cut into pieces of a few sizes and filled up to these. On a GPU they are a state for every
-lane, and four, both compiled ahead. A batch goes to the device in one array, because every transfer
-takes a while to start, and only what a search can use leaves it, also in one array: the slots of
-each state (`search.host`). On a CPU the slots are chosen on the host, where the rows are anyway
-(XLA sorts slowly there).
+lane, and all that a round of a search may bring, both compiled ahead. A batch goes to the device in
+one array, because every transfer takes a while to start, and only what a search can use leaves it,
+also in one array: the slots of each state (`search.host`). On a CPU the slots are chosen on the
+host, where the rows are anyway (XLA sorts slowly there).
 """
 
 import math
@@ -32,21 +32,24 @@ from save_rl.training.learner import Learning
 from save_rl.types import Array
 
 SMALLEST_BATCH = 8  # products of few rows round otherwise
-_AT_ONCE = 4  # states per lane in the largest batch: a call costs time, however few they are
+# A call for a GPU takes the main thread 2 ms, however few states it is for.
+_FEW = 2  # most small batches to make rather than a large one that is not full
+_MOST = 4096  # states of all seeds in a batch: they keep a GPU busy, and more need more memory
+_AT_ONCE = 4  # states per lane in the largest batch on a CPU
 
 
 class Network:
     """The compiled functions of an agent's network; `NetworkEvaluator` uses them.
 
     slots: per node. batch: lanes per seed of the largest group of training lanes. ahead: programs
-    that were compiled before.
+    that were compiled before. most: new states per lane in a round of a search.
     """
 
     def __init__(
         self, agent: Agent, learning: Learning, layout: Layout, slots: int, batch: int,
-        options: dict[str, str], ahead: Ahead | None = None,
+        options: dict[str, str], ahead: Ahead | None = None, most: int = 1,
     ):  # fmt: skip
-        self.gpu, self.batch, self.ahead = bool(options), batch, ahead
+        self.gpu, self.batch, self.ahead, self._most = bool(options), batch, ahead, most
         self.listed = self.gpu and slots < layout.num_actions
         self.slots, self._layout, self._learning = slots, layout, learning
         self._graphs = is_graph(layout.example())
@@ -105,15 +108,21 @@ class Network:
 
     def batch_of_roots(self, each: int) -> int:
         """Return the states per seed to evaluate for `each` roots."""
-        return batch_sizes(max(self.batch, each))[0] if self.gpu else max(each, SMALLEST_BATCH)
+        return max(self.batch, each) if self.gpu else max(each, SMALLEST_BATCH)
+
+    def batch_sizes(self, each: int) -> tuple[int, int]:
+        """Return the sizes of batches on a GPU for groups of `each` lanes per seed.
+
+        Every size is a program that takes seconds to compile.
+        """
+        small = max(self.batch, each)
+        most = _MOST // max(small * len(self._learning.settings.seeds), 1)
+        return small, max(min(self._most, most), 1) * small
 
     def pieces(self, count: int, each: int) -> list[int]:
         """Return the sizes of the batches for `count` new states per seed of `each` lanes."""
         if self.gpu:
-            small, large = batch_sizes(max(self.batch, each))
-            many = -(-count // small) // _AT_ONCE
-            left = max(count - many * large, 0)
-            return [large] * many + [small] * -(-left // small)
+            return few_pieces(count, *self.batch_sizes(each))
         # The arithmetic of graphs takes all the time, and larger batches need more memory.
         most = max(each, SMALLEST_BATCH) * (1 if self._graphs else _AT_ONCE)
         many, left = divmod(count, most)
@@ -355,9 +364,8 @@ def batch_size(count: int) -> int:
     return max(SMALLEST_BATCH, 1 << (count - 1).bit_length())
 
 
-def batch_sizes(batch: int) -> tuple[int, int]:
-    """Return the sizes of batches on a GPU for this many lanes per seed.
-
-    Every size is a program that takes seconds to compile.
-    """
-    return batch, _AT_ONCE * batch
+def few_pieces(count: int, small: int, large: int) -> list[int]:
+    """Return batches of these two sizes for `count` states: few of them, and not much to fill."""
+    many, left = divmod(count, large)
+    few = -(-left // small)
+    return [large] * (many + 1) if few > _FEW else [large] * many + [small] * few

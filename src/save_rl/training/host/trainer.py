@@ -37,11 +37,12 @@ from save_rl.training.host.actor import (
     LEARN,
     RESET,
     Actor,
+    seats_of,
     slots_of,
 )
 from save_rl.training.host.ahead import Ahead, shapes
 from save_rl.training.host.collector import Collector, Experience
-from save_rl.training.host.evaluator import Network, batch_sizes
+from save_rl.training.host.evaluator import Network
 from save_rl.training.host.learner import HostLearner, make_learning
 from save_rl.training.host.levels import hardest_level
 from save_rl.training.host.spot_check import SpotChecks
@@ -111,16 +112,12 @@ class HostTrainer:
         budget = max(settings.budget, settings.test_budget, *budgets, 0)
         ahead = self._ahead = Ahead() if options and train else None
         slots, batch = slots_of(plays, budget, layout), -(-lanes // groups)
-        self.network = Network(plays, self.learning, layout, slots, batch, options, ahead)
+        rounds = settings.budget if train else budget
+        most = min(seats_of(plays, settings.budget, slots), max(rounds, 1))
+        self.network = Network(plays, self.learning, layout, slots, batch, options, ahead, most)
         self.learner = HostLearner(self.learning, settings, layout, is_graph(seen), options, ahead)
         if ahead is not None:  # while the workers start
-            learner, replay = self.learner.shapes()
-            leaves = jax.tree.leaves(learner.params)
-            for size in padded_sizes(seen, gpu=True):  # smaller graphs come first
-                self.network.compile_ahead(leaves, batch, size)
-                self.learner.programs.compile_ahead(learner, replay, size)
-                for larger in batch_sizes(batch)[1:]:
-                    self.network.compile_ahead(leaves, larger, size)
+            self._compile_ahead(padded_sizes(seen, gpu=True), batch)
         try:
             self.actor = Actor(
                 settings, simulators, sources, plays=plays, lanes=lanes, groups=groups, slots=slots,
@@ -134,6 +131,22 @@ class HostTrainer:
         self._counted = np.zeros(len(simulators), np.int64)  # faults included in `restarts`
         self._warn: Callable[[str], None] | None = places.get("warn")
         self.spot_checks = SpotChecks(simulators, layout, settings.env, self._warn)
+
+    def _compile_ahead(self, sizes: list[int], batch: int) -> None:
+        """Compile the programs of training, for graphs padded to these sizes; batch: lanes of a
+        group."""
+        learner, replay = self.learner.shapes()
+        leaves = jax.tree.leaves(learner.params)
+
+        def compile_network(size: int) -> None:
+            for states in sorted(set(self.network.batch_sizes(batch))):
+                self.network.compile_ahead(leaves, states, size)
+
+        compile_network(sizes[0])  # graphs are small at first
+        for size in sizes:  # these take longest
+            self.learner.programs.compile_ahead(learner, replay, size)
+        for size in sizes[1:]:
+            compile_network(size)
 
     def close(self) -> None:
         """End threads and workers; say how many spot checks failed, if there were any."""
