@@ -16,7 +16,7 @@ from save_rl.errors import InputError, RunError
 from save_rl.experiments import jobs as jobs_module
 from save_rl.experiments.cells import Cell, Table, read_cell
 from save_rl.experiments.construction import CONSTRUCTION
-from save_rl.experiments.experiment import Places, reproduce
+from save_rl.experiments.experiment import Resources, reproduce
 from save_rl.experiments.marble_run import MARBLE_RUN
 from save_rl.experiments.runs import run_cells
 from save_rl.processes import usable_cores
@@ -67,7 +67,7 @@ def plan(monkeypatch):
 
 def run_made_up(out, jobs=2, workers=-1):
     out.mkdir(exist_ok=True)
-    return run_cells(cells(out), rows_of, out, Places("cpu", workers, jobs))
+    return run_cells(cells(out), rows_of, out, Resources("cpu", workers, jobs))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 from save_rl.errors import MissingExtra
 from save_rl.search.nodes import Node
 from save_rl.studio.places import Step
-from save_rl.studio.records import Decision, decision_record
+from save_rl.studio.records import ShownDecision, decision_record
 from save_rl.studio.watched import Watched
 
 ACTING = "tests.studio.playing:Acting"
@@ -95,7 +95,7 @@ class Acting:
         for action in range(3):
             values.append(0.5 * action)
             visits.append(int(action < budget))
-        decision = Decision(
+        decision = ShownDecision(
             number % 3, np.full(3, c), np.array(values), np.array(visits), nodes
         )  # fmt: skip
         return decision_record(self.simulator, state, decision), Step(number % 3)

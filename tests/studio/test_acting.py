@@ -15,7 +15,7 @@ from save_rl.search.nodes import Node
 from save_rl.search.rules import Rule
 from save_rl.studio.acting import Acting, search_seed
 from save_rl.studio.places import Places, Step
-from save_rl.studio.records import Decision, decision_record, no_picture, picture
+from save_rl.studio.records import ShownDecision, decision_record, no_picture, picture
 from save_rl.studio.watched import SimulatorFailed, Watched
 from save_rl.studio.wishes import choices, wanted_episode
 from tests.studio.made_runs import make_run, write_checkpoint
@@ -111,7 +111,7 @@ def test_luck_belongs_to_the_nodes_in_the_order_of_their_numbers():
         Node(0, -1, -1, 4, nan, 0.0, nan, False), Node(4, 0, 1, 1, 0.5, 0.0, 0.1, False),
         Node(1, 0, 0, 3, 0.5, 0.0, 0.1, False), Node(2, 1, 0, 2, 0.5, 0.0, 0.1, True),
     ]  # fmt: skip
-    found = Decision(0, np.zeros(2), np.zeros(2), np.array([3, 1]), nodes, luck=(11, 22, 44))
+    found = ShownDecision(0, np.zeros(2), np.zeros(2), np.array([3, 1]), nodes, luck=(11, 22, 44))
     told = decision_record(SimpleNamespace(), None, found)
     actions = {(parent, action): luck for (parent, action, *_), luck in zip(
         told["tree"], told["luck"], strict=True

@@ -25,7 +25,7 @@ class Axes(Protocol):
 A = TypeVar("A", bound=Axes)
 
 
-class Places(NamedTuple):
+class Resources(NamedTuple):
     """Resources of an experiment. workers: processes for simulators. jobs: runs at a time.
     light_checkpoints: see `loop.train`."""
 
@@ -61,7 +61,7 @@ class Experiment(Generic[A]):
     description: str
     scales: Mapping[str, A]
     options: Mapping[str, str]
-    work: Callable[[A, Path, Places], Work]
+    work: Callable[[A, Path, Resources], Work]
     claims: Callable[[Sequence[Row], A], list[Claim]]
     figures: Callable[[Sequence[Row], A, Path, str], None]
     settle: Callable[[A, Mapping[str, Any]], A] = lambda axes, _: axes
@@ -101,7 +101,7 @@ def reproduce(
     require(scale in SCALES, "--scale", repr(scale), "'smoke', 'small' or 'paper'")
     axes = experiment.settle(replace(experiment.scales[scale], **overrides), overrides)
     axes.check()
-    work = experiment.work(axes, out, Places(device, workers, jobs, light_checkpoints))
+    work = experiment.work(axes, out, Resources(device, workers, jobs, light_checkpoints))
     open_folder(out, experiment.name, axes, resume)
     started = time.monotonic()
     rows = work.make()

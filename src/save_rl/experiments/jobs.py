@@ -21,7 +21,7 @@ from save_rl.experiments.cells import (
     read_cell,
     train_and_test,
 )
-from save_rl.experiments.experiment import Places
+from save_rl.experiments.experiment import Resources
 from save_rl.processes import die_with, end_group, ending, start_python, usable_cores
 
 _JOB = "from save_rl.experiments.jobs import job; job(int(sys.argv[1]), sys.argv[2])"
@@ -39,10 +39,10 @@ def job(parent: int, task: str) -> None:
     try:
         from save_rl.training.run.run_directory import settings_from_json
 
-        (name, folder, settings, tables), *places = json.loads(task)
+        (name, folder, settings, tables), *given = json.loads(task)
         made = tuple(Table(table, tuple(budgets), *rest) for table, budgets, *rest in tables)
         cell = Cell(name, Path(folder), settings_from_json(settings), made)
-        train_and_test(cell, *places)
+        train_and_test(cell, *given)
     except Interrupted as stop:
         print(f"{_SAYS}{stop}", file=sys.stderr)
         raise SystemExit(stop.code) from None
@@ -58,7 +58,7 @@ def run_jobs(
     labels: Sequence[str],
     keep: Callable[[int, Found], None],
     out: Path,
-    places: Places,
+    resources: Resources,
 ) -> None:
     """Train and test several cells at a time, each in its own process.
 
@@ -73,8 +73,8 @@ def run_jobs(
             waiting.append(number)
         else:
             keep(number, found)
-    jobs = max(1, min(places.jobs, len(waiting)))
-    workers = max(1, usable_cores() // jobs) if places.workers < 0 else places.workers
+    jobs = max(1, min(resources.jobs, len(waiting)))
+    workers = max(1, usable_cores() // jobs) if resources.workers < 0 else resources.workers
     running: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
     failed: dict[int, str] = {}
     stopping, looked = False, time.monotonic()
@@ -90,7 +90,7 @@ def run_jobs(
                     number = waiting.popleft()
                     _say(f"{labels[number]}: begins")
                     process = _start_job(
-                        cells[number], labels[number], places._replace(workers=workers)
+                        cells[number], labels[number], resources._replace(workers=workers)
                     )
                     running[number] = process, time.monotonic()
                 time.sleep(_LOOK_SECONDS)
@@ -125,11 +125,13 @@ def run_jobs(
         )
 
 
-def _start_job(cell: Cell, label: str, places: Places) -> subprocess.Popen[bytes]:
+def _start_job(cell: Cell, label: str, resources: Resources) -> subprocess.Popen[bytes]:
     """Start the process of a cell."""
     cell.folder.mkdir(parents=True, exist_ok=True)
     plain = cell._replace(folder=str(cell.folder), settings=asdict(cell.settings))
-    task = json.dumps((plain, label, places.device, places.workers, places.light_checkpoints))
+    task = json.dumps(
+        (plain, label, resources.device, resources.workers, resources.light_checkpoints)
+    )
     with (cell.folder / _OPEN_LOG).open("ab") as log:
         return start_python(_JOB, str(os.getpid()), task, stdout=log, stderr=log)
 

@@ -11,7 +11,7 @@ import numpy as np
 from save_rl.agents import get_agent
 from save_rl.errors import require
 from save_rl.experiments.cells import Cell, Found, Metrics, Tests, of_seed, train_and_test
-from save_rl.experiments.experiment import A, Places, Work, folder_options
+from save_rl.experiments.experiment import A, Resources, Work, folder_options
 from save_rl.experiments.jobs import run_jobs
 from save_rl.report.results import Row, write_results
 
@@ -51,14 +51,14 @@ def check_agents(agents: Sequence[str], hint: str = "", *, frames: bool = False)
 def training_runs(
     make_cells: Callable[[A, Path], list[Cell]],
     rows_of: Callable[[A, Cell, Metrics, dict[str, Tests]], list[Row]],
-) -> Callable[[A, Path, Places], Work]:
+) -> Callable[[A, Path, Resources], Work]:
     """Return the work of an experiment that is made of training runs: its cells and their rows."""
 
-    def work(axes: A, out: Path, places: Places) -> Work:
+    def work(axes: A, out: Path, resources: Resources) -> Work:
         from save_rl.envs import make
         from save_rl.training.devices import select_device
 
-        device, workers, jobs, _ = places
+        device, workers, jobs, _ = resources
         require(workers >= -1, "--workers", workers, "-1 (one per core), 0 (no processes) or more")
         require(jobs >= 1, "--jobs", jobs, "at least 1")
         if jobs > 1:  # jobs share the GPU, so none may preallocate its memory
@@ -67,7 +67,7 @@ def training_runs(
         for env in dict.fromkeys(cell.settings.env for cell in cells):
             make(env)  # fails early if the physics engine is not installed
         kind = select_device(device).device_kind
-        return Work(kind, lambda: run_cells(cells, partial(rows_of, axes), out, places))
+        return Work(kind, lambda: run_cells(cells, partial(rows_of, axes), out, resources))
 
     return work
 
@@ -111,7 +111,7 @@ def run_cells(
     cells: Sequence[Cell],
     rows_of: Callable[[Cell, Metrics, dict[str, Tests]], list[Row]],
     out: Path,
-    places: Places,
+    resources: Resources,
 ) -> list[Row]:
     """Train and test all cells; return their rows, and write them to `results.csv`.
 
@@ -133,12 +133,12 @@ def run_cells(
         write_results(out / "results.csv", in_order())
 
     labels = [f"{number}/{len(cells)} {cell.name}" for number, cell in enumerate(cells, 1)]
-    if places.jobs > 1:
-        run_jobs(cells, labels, keep, out, places)
+    if resources.jobs > 1:
+        run_jobs(cells, labels, keep, out, resources)
     else:
         for number, (cell, label) in enumerate(zip(cells, labels, strict=True)):
             found = train_and_test(
-                cell, label, places.device, places.workers, places.light_checkpoints
+                cell, label, resources.device, resources.workers, resources.light_checkpoints
             )
             keep(number, found)
     return in_order()

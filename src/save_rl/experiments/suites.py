@@ -13,7 +13,7 @@ import numpy as np
 
 from save_rl.errors import require
 from save_rl.experiments.cells import Cell, Metrics, Table, Tests
-from save_rl.experiments.experiment import Experiment, Places, Work
+from save_rl.experiments.experiment import Experiment, Resources, Work
 from save_rl.experiments.runs import (
     check_agents,
     check_choices,
@@ -170,8 +170,8 @@ def work_of(name: str) -> Any:
 
     runs = training_runs(make_cells, rows)
 
-    def work(axes: SuiteAxes, out: Path, places: Places) -> Work:
-        device, make = runs(axes, out, places)
+    def work(axes: SuiteAxes, out: Path, resources: Resources) -> Work:
+        device, make = runs(axes, out, resources)
         return Work(
             device, lambda: [*make(), *(row for env in axes.envs for row in random_rows(name, env))]
         )

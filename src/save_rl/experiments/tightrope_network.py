@@ -9,7 +9,7 @@ import numpy as np
 
 from save_rl.agents import get_agent
 from save_rl.errors import require
-from save_rl.experiments.experiment import Experiment, Places, Work, folder_options
+from save_rl.experiments.experiment import Experiment, Resources, Work, folder_options
 from save_rl.experiments.runs import check_choices
 from save_rl.experiments.tightrope_claims import SOLVED, network_claims
 from save_rl.report.results import Row
@@ -95,7 +95,7 @@ def curve_rows(agent: str, budget: int, metrics: list[dict[str, float]]) -> list
     return rows
 
 
-def work(axes: NetworkAxes, out: Path, places: Places) -> Work:
+def work(axes: NetworkAxes, out: Path, resources: Resources) -> Work:
     """Return the work: to train the agents one after the other."""
     from save_rl.training.devices import select_device
 
@@ -109,13 +109,13 @@ def work(axes: NetworkAxes, out: Path, places: Places) -> Work:
                 settings(axes, agent),
                 folder,
                 resume=(folder / "config.json").exists(),
-                device=places.device,
+                device=resources.device,
                 label=agent,
             )
             rows += curve_rows(agent, axes.budget, result.metrics)
         return rows
 
-    return Work(select_device(places.device).device_kind, make)
+    return Work(select_device(resources.device).device_kind, make)
 
 
 def figures(rows: Sequence[Row], axes: NetworkAxes, out: Path, _: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from save_rl.agents import get_agent
 from save_rl.errors import Interrupted, require
-from save_rl.experiments.experiment import Experiment, Places, Work, folder_options
+from save_rl.experiments.experiment import Experiment, Resources, Work, folder_options
 from save_rl.experiments.runs import check_choices
 from save_rl.experiments.tightrope_claims import tabular_claims
 from save_rl.report.results import Row, read_results, write_results
@@ -144,7 +144,7 @@ def run_grid(axes: TabularAxes, out: Path, cores: int) -> list[Row]:
     return save()
 
 
-def work(axes: TabularAxes, out: Path, _: Places) -> Work:
+def work(axes: TabularAxes, out: Path, _: Resources) -> Work:
     """Return the work: to run the grid on all cores."""
     cores = len(os.sched_getaffinity(0))
     return Work(f"CPU, {cores} threads", lambda: run_grid(axes, out, cores))

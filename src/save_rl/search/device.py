@@ -27,7 +27,7 @@ from save_rl.types import Array, Evaluator, SearchResult, Simulator
 mctx: Any = mctx_library  # type checkers cannot see its dataclasses, which are built at run time
 
 
-class Node(NamedTuple):
+class Embedding(NamedTuple):
     """The embedding of a tree node of one lane."""
 
     state: Any
@@ -182,7 +182,7 @@ def search(
             discount=jnp.where(terminated, 0.0, discount).astype(new_value.dtype),
             prior_logits=new_prior,
             value=jnp.where(node.over | ends, 0.0, new_value),
-        ), Node(state, node.over | terminated, seed)
+        ), Embedding(state, node.over | terminated, seed)
 
     def action_selection(rng_key, tree, node, depth=None):
         del rng_key, depth
@@ -191,7 +191,9 @@ def search(
     root = mctx.RootFnOutput(
         prior_logits=jnp.repeat(prior, width, -1) if stochastic else prior,
         value=value,
-        embedding=Node(states, jnp.zeros(value.shape, jnp.bool_), seeds if stochastic else None),
+        embedding=Embedding(
+            states, jnp.zeros(value.shape, jnp.bool_), seeds if stochastic else None
+        ),
     )
     if rule == Rule.GUMBEL:
         assert simulations is None

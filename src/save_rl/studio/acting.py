@@ -13,7 +13,7 @@ from save_rl.errors import InputError
 from save_rl.policy import load
 from save_rl.search.nodes import tree_nodes
 from save_rl.studio.places import Step
-from save_rl.studio.records import Decision, decision_record
+from save_rl.studio.records import ShownDecision, decision_record
 from save_rl.studio.watched import Watched
 from save_rl.training.host.levels import hardest_level, has_levels
 from save_rl.training.run.checkpoint import numbers
@@ -24,7 +24,7 @@ from save_rl.types import Simulator, State
 
 _LAST = "checkpoints"
 # Decides in the last of an episode's states, with this budget, c and seed.
-Decide = Callable[[Sequence[State], int, float, int], Decision]
+Decide = Callable[[Sequence[State], int, float, int], ShownDecision]
 
 
 class Acting:
@@ -84,11 +84,11 @@ class Acting:
             self._folder, seed=seed, last=not best, trust=self._trust, simulator=sim
         )  # fmt: skip
 
-        def decide(states: Sequence[State], budget: int, c: float, seed: int) -> Decision:
+        def decide(states: Sequence[State], budget: int, c: float, seed: int) -> ShownDecision:
             found = policy.act(states[-1], budget, c=c, simulator=sim, seed=seed)
             arrays = None if found.tree is None else found.tree.arrays
             nodes = tree_nodes(arrays, 0, policy.agent.test_search)
-            return Decision(found.action, found.prior, found.q_values, found.visits, nodes)
+            return ShownDecision(found.action, found.prior, found.q_values, found.visits, nodes)
 
         return decide
 

@@ -23,7 +23,7 @@ _OFFSET_DIGITS = 2
 _ADDRESS = re.compile(r" object at 0x|<\w+<")  # objects, and environments of Gymnasium, say no more
 
 
-class Decision(NamedTuple):
+class ShownDecision(NamedTuple):
     """A search and the action it led to; arrays `[A]`.
 
     prior: Qθ, or the policy of agents with one; -inf where masked; None for agents without.
@@ -39,7 +39,7 @@ class Decision(NamedTuple):
     luck: Sequence[int | None] = ()
 
 
-def decision_record(sim: Simulator, state: State, found: Decision) -> dict[str, Any]:
+def decision_record(sim: Simulator, state: State, found: ShownDecision) -> dict[str, Any]:
     """Return a decision as JSON; `sim` and `state` name its actions."""
     shown = _best_actions(found)
     root, *others = found.nodes
@@ -68,7 +68,7 @@ def decision_record(sim: Simulator, state: State, found: Decision) -> dict[str, 
     }
 
 
-def _best_actions(found: Decision) -> list[int]:
+def _best_actions(found: ShownDecision) -> list[int]:
     """Return the actions to show: tried ones by value, then the others by Qθ; always the chosen."""
     prior = np.zeros(len(found.visits)) if found.prior is None else found.prior
     tried = found.visits > 0
@@ -90,7 +90,7 @@ def _tree(nodes: Sequence[Node]) -> list[list[Any]]:
     ]  # fmt: skip
 
 
-def _luck(nodes: Sequence[Node], found: Decision) -> list[int | None] | None:
+def _luck(nodes: Sequence[Node], found: ShownDecision) -> list[int | None] | None:
     """Return the luck of each row, None for the root; None without chance.
 
     A search makes a step for every new node, and numbers its nodes in this order.

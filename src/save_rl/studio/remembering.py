@@ -12,7 +12,7 @@ from save_rl.envs.layout import Layout
 from save_rl.rescaling import unscale
 from save_rl.search.nodes import tree_nodes
 from save_rl.search.simulators import Roots
-from save_rl.studio.records import Decision
+from save_rl.studio.records import ShownDecision
 from save_rl.training.host.actor import Actor, slots_of
 from save_rl.training.r2d2.network import RecurrentEvaluator
 from save_rl.training.r2d2.setup import Setup
@@ -35,7 +35,7 @@ class Remembering:
         self._asked: tuple[int, float] | None = None
         self._seen: list[State] = []
 
-    def decide(self, states: Sequence[State], budget: int, c: float, seed: int) -> Decision:
+    def decide(self, states: Sequence[State], budget: int, c: float, seed: int) -> ShownDecision:
         """Decide in the last of the states of an episode, which begin with its first."""
         self._prepare(budget, c)
         *past, here = states
@@ -52,7 +52,7 @@ class Remembering:
             node._replace(value=self._points(node.value), prior=self._points(node.prior))
             for node in others
         ]
-        return Decision(action, prior[0], values[0], _visits(found, prior.shape[1]), nodes)
+        return ShownDecision(action, prior[0], values[0], _visits(found, prior.shape[1]), nodes)
 
     def _prepare(self, budget: int, c: float) -> None:
         """Make a search with this budget and c, unless the last one was like that."""

@@ -24,7 +24,7 @@ from save_rl.training.host import trainer as host
 from save_rl.training.host.actor import LEARN, RESET, Actor
 from save_rl.training.host.collector import Experience
 from save_rl.training.r2d2.collector import blank_lanes, no_episodes
-from save_rl.training.r2d2.learner import TrainState as SequenceState
+from save_rl.training.r2d2.learner import SequenceState
 from save_rl.training.r2d2.trainer import R2D2Trainer, Saved
 from save_rl.training.settings import TrainSettings
 from save_rl.types import Simulator

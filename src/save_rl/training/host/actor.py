@@ -40,7 +40,7 @@ class StatefulEvaluator(Protocol):
         ...
 
 
-class Places(NamedTuple):
+class GroupedLanes(NamedTuple):
     """The lanes `[seeds, lanes]` of some adjacent groups of a pool."""
 
     groups: list[int]
@@ -73,7 +73,7 @@ class Episodes(NamedTuple):
     steps: np.ndarray  # that they have made
 
 
-class Decision(NamedTuple):
+class LaneDecisions(NamedTuple):
     """Chosen actions, and what they were chosen from. -1 where a lane is lost or does not act."""
 
     actions: np.ndarray  # [seeds, lanes]
@@ -126,14 +126,14 @@ class Actor:
         self.on_episodes: Callable[[int], None] | None = None
         """Called after every step of `play` with the number of episodes finished so far."""
 
-    def _places(self, first: int, sizes: list[int]) -> Places:
+    def _places(self, first: int, sizes: list[int]) -> GroupedLanes:
         blocks = [
             np.arange(*self.pool.groups[group]).reshape(-1, size)
             for group, size in enumerate(sizes, first)
         ]
         none = np.zeros((len(self.simulators), 0), np.int64)
         groups = list(range(first, first + len(sizes)))
-        return Places(groups, np.concatenate([none, *blocks], 1))
+        return GroupedLanes(groups, np.concatenate([none, *blocks], 1))
 
     def close(self) -> None:
         """End the workers."""
@@ -153,7 +153,7 @@ class Actor:
 
     def reset(
         self, which: np.ndarray, seeds: np.ndarray, wanted: np.ndarray,
-        places: Places | None = None,
+        places: GroupedLanes | None = None,
     ) -> None:  # fmt: skip
         """Start episodes in some lanes; arguments `[seeds, lanes]`."""
         pool, places = self.pool, places or self.places
@@ -180,7 +180,7 @@ class Actor:
             self.pool.advance(group, ordered[mine], luck[mine])
         return self.arrive(actions, places)
 
-    def arrive(self, actions: np.ndarray, places: Places) -> np.ndarray:
+    def arrive(self, actions: np.ndarray, places: GroupedLanes) -> np.ndarray:
         """Wait for the real steps of all lanes; return those that moved, `[seeds, lanes]`."""
         for group in places.groups:
             self.pool.receive(group)
@@ -228,11 +228,11 @@ class Actor:
             self.pool.load(group, ordered[self.places.part(self.pool.groups[group])])
 
     def act(
-        self, search: LaneSearch, evaluate: Evaluator, rule: Rule | None, places: Places,
+        self, search: LaneSearch, evaluate: Evaluator, rule: Rule | None, places: GroupedLanes,
         active: np.ndarray, epsilon: np.ndarray, random: Sequence[np.random.Generator],
         episodes: Episodes | None = None, noise: float = 0.0,
         instead: Callable[[], np.ndarray] | None = None,
-    ) -> Decision:  # fmt: skip
+    ) -> LaneDecisions:  # fmt: skip
         """Search from the current states of the lanes, choose actions, and begin the real steps.
 
         A group begins its step as soon as its own search is done, while others are still searched;
@@ -264,7 +264,7 @@ class Actor:
             )  # fmt: skip
             if chance is not None:
                 pool.advance(group, actions[mine], chance[mine])
-        return Decision(
+        return LaneDecisions(
             places.by_seed(actions),
             roots,
             places.by_seed(allowed),

@@ -10,7 +10,7 @@ import numpy as np
 from save_rl.agents import Agent
 from save_rl.learning.replay import Transition
 from save_rl.networks.graph import sizes as graph_sizes
-from save_rl.training.host.actor import ACT, Actor, Decision, Episodes
+from save_rl.training.host.actor import ACT, Actor, Episodes, LaneDecisions
 
 
 class Experience(NamedTuple):
@@ -95,7 +95,7 @@ class Collector:
             simulations=found.simulations,
         )
 
-    def _target(self, found: Decision, evaluator: Any) -> Any:
+    def _target(self, found: LaneDecisions, evaluator: Any) -> Any:
         """Return the target of the amortization loss, `[seeds, lanes, A]`, or `[..., 0]` without
         one. Untried actions keep Qθ of the root, which is still on the device."""
         places, roots, kind = self.actor.places, found.roots, self.agent.amortization_loss

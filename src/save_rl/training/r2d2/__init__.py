@@ -12,10 +12,10 @@ axis of length 1.
 | `setup.py` | agent, settings and network, which all parts share | none |
 | `network.py` | the network: updates, and an evaluator of searches | states of the last search |
 | `collector.py` | one real step of all lanes, and the sequences it completes | that of the lanes |
-| `learner.py` | replay, updates beside the lanes, counters | the replay; `TrainState` |
+| `learner.py` | replay, updates beside the lanes, counters | the replay; `SequenceState` |
 | `trainer.py` | the lock-step that joins them; checkpoints, tests, players | none of its own |
 
-So the state of a run is in three places, the fields of `trainer.Saved`: a `TrainState`, which is
+So the state of a run is in three places, the fields of `trainer.Saved`: a `SequenceState`, which is
 passed around; the lanes, which the collector owns; and the replay, which the learner owns. A
 cluster has a collector in every actor process and a learner without lanes.
 """

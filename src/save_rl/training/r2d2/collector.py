@@ -34,7 +34,7 @@ class SequenceExperience(NamedTuple):
 
 
 class SequenceEpisodes(NamedTuple):
-    """The current episodes; `learner.TrainState` has these fields, too."""
+    """The current episodes; `learner.SequenceState` has these fields, too."""
 
     episode_seed: np.ndarray  # [1, lanes] reset seed
     episode_step: np.ndarray  # [1, lanes]

@@ -26,7 +26,7 @@ from save_rl.training.r2d2.network import to_batch
 from save_rl.training.r2d2.setup import Setup
 
 
-class TrainState(NamedTuple):
+class SequenceState(NamedTuple):
     """Networks, counters and current episodes, passed from lock-step to lock-step."""
 
     episode_seed: np.ndarray  # [1, lanes] reset seed of the current episode
@@ -50,7 +50,7 @@ class TrainState(NamedTuple):
         level = np.full(self.steps.shape, -1)
         return Counters(level=level, **{name: getattr(self, name) for name in shared})
 
-    def forget_stats(self) -> "TrainState":
+    def forget_stats(self) -> "SequenceState":
         """Return the state with empty statistics."""
         shape = self.steps.shape
         return self._replace(stats=no_stats(np, shape), health=no_health(shape))
@@ -69,8 +69,8 @@ class Learned(NamedTuple):
 Update = Callable[[Learner, Drawn, int], tuple[Learner, dict[str, Any]]]
 
 
-class Updates:
-    """Updates in a thread, beside the lanes.
+class SequenceUpdates:
+    """Updates of sequences in a thread, beside the lanes.
 
     Their batches are already drawn, so the result does not depend on timing. The replay may grow
     meanwhile, and must not be replaced until `finish`.
@@ -110,7 +110,7 @@ class Updates:
 class SequenceLearner:
     """Learns from sequences, and counts. Needs no lanes.
 
-    Owns the replay, and a thread for updates; everything else is in a `TrainState`.
+    Owns the replay, and a thread for updates; everything else is in a `SequenceState`.
     """
 
     def __init__(self, setup: Setup):
@@ -127,12 +127,12 @@ class SequenceLearner:
         """End the thread."""
         self._thread.shutdown()
 
-    def begin(self) -> TrainState:
+    def begin(self) -> SequenceState:
         """Empty the replay; return the state before the first lock-step."""
         self.replay = self._new_replay()
         return self.blank()
 
-    def restore(self, state: TrainState, replay: dict[str, np.ndarray]) -> TrainState:
+    def restore(self, state: SequenceState, replay: dict[str, np.ndarray]) -> SequenceState:
         """Continue from a checkpoint; replay: from `SequenceReplay.state`."""
         self.replay = self._new_replay()
         self.replay.restore(replay)
@@ -143,7 +143,7 @@ class SequenceLearner:
         """Return an empty replay as in a checkpoint."""
         return self._new_replay().state()
 
-    def blank(self) -> TrainState:
+    def blank(self) -> SequenceState:
         """Return the state of an untrained learner whose lanes have not started."""
         s = self._setup.settings
 
@@ -151,7 +151,7 @@ class SequenceLearner:
             return np.zeros(1, np.int64)
 
         learner = self._setup.networks.initial(jax.random.PRNGKey(s.seeds[0]))
-        return TrainState(
+        return SequenceState(
             **no_episodes(s.lanes)._asdict(),
             length=np.ones(1, np.float32),
             episodes=none(),
@@ -166,7 +166,7 @@ class SequenceLearner:
             health=no_health((1,)),
         )
 
-    def record(self, state: TrainState, experience: SequenceExperience) -> TrainState:
+    def record(self, state: SequenceState, experience: SequenceExperience) -> SequenceState:
         """Add the experience of lanes, all or some, to replay, and count it.
 
         The current episodes stay as they are: `SequenceCollector.start_episodes` has the next ones.
@@ -186,14 +186,14 @@ class SequenceLearner:
             health=Health(*(so_far + new for so_far, new in both)),
         )
 
-    def updates(self, state: TrainState) -> Updates:
+    def updates(self, state: SequenceState) -> SequenceUpdates:
         """Draw the batches of all updates that are due, and start these in the thread."""
         replay, settings, made = self.replay, self._setup.r2d2.replay, int(state.updates[0])
         due: list[Drawn] = []
         while replay.owed >= settings.batch:  # never before the minimum
             seed = (self._setup.settings.seeds[0], LEARN, made + len(due))
             due.append(replay.draw(np.random.default_rng(seed)))
-        return Updates(self._thread, self._update, replay, state.learner, made, due)
+        return SequenceUpdates(self._thread, self._update, replay, state.learner, made, due)
 
     def _update(self, learner: Learner, drawn: Drawn, number: int) -> tuple[Learner, Any]:
         networks, r = self._setup.networks, self._setup.r2d2
@@ -207,7 +207,7 @@ class SequenceLearner:
         target = params if number % r.target_period == 0 else learner.target
         return Learner(params, target, optimiser), about
 
-    def take_in(self, state: TrainState, updates: Updates) -> TrainState:
+    def take_in(self, state: SequenceState, updates: SequenceUpdates) -> SequenceState:
         """Wait for the updates; return the state after them."""
         learned = updates.finish()
         state = state._replace(learner=learned.learner)

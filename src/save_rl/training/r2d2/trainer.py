@@ -21,7 +21,7 @@ from save_rl.training.counters import AnyLength, Counters
 from save_rl.training.host.actor import Actor, slots_of
 from save_rl.training.learner import Learner
 from save_rl.training.r2d2.collector import SavedLanes, SequenceCollector, blank_lanes
-from save_rl.training.r2d2.learner import SequenceLearner, TrainState
+from save_rl.training.r2d2.learner import SequenceLearner, SequenceState
 from save_rl.training.r2d2.network import RecurrentEvaluator
 from save_rl.training.r2d2.setup import Setup
 from save_rl.training.settings import TrainSettings
@@ -31,7 +31,7 @@ from save_rl.types import Simulator, State
 class Saved(NamedTuple):
     """A checkpoint: the whole state of a run, from the three places that have it."""
 
-    state: TrainState
+    state: SequenceState
     lanes: SavedLanes
     replay: dict[str, np.ndarray]
 
@@ -83,7 +83,7 @@ class R2D2Trainer:
         self.learner.close()
         self.actor.close()
 
-    def begin(self) -> TrainState:
+    def begin(self) -> SequenceState:
         """Return the state before the first lock-step."""
         return self.learner.begin()._replace(**self.collector.begin()._asdict())
 
@@ -103,12 +103,12 @@ class R2D2Trainer:
         lanes = whole.lanes._replace(history=AnyLength(np.int32), writer=writer)
         return whole._replace(lanes=lanes, replay=replay)
 
-    def snapshot(self, state: TrainState) -> Saved:
+    def snapshot(self, state: SequenceState) -> Saved:
         """Return the arrays to write to a checkpoint."""
         lanes = self.collector.save(state.episode_step)
         return Saved(state, lanes, self.learner.replay.state())
 
-    def restore(self, state: Saved) -> TrainState:
+    def restore(self, state: Saved) -> SequenceState:
         """Return the state of a checkpoint, ready to continue.
 
         Replays its current episodes if simulators cannot save states.
@@ -118,7 +118,7 @@ class R2D2Trainer:
         self.collector.use(restored.acting)
         return restored
 
-    def advance(self, state: TrainState, step: int, running: np.ndarray) -> TrainState:
+    def advance(self, state: SequenceState, step: int, running: np.ndarray) -> SequenceState:
         """Run a chunk of lock-steps after the first `step`; `state` must not be used again.
 
         running: `[1]`; false leaves everything as it is.
@@ -129,13 +129,13 @@ class R2D2Trainer:
             state = self._lock_step(state, t)
         return self.count_faults(state)
 
-    def count_faults(self, state: TrainState) -> TrainState:
+    def count_faults(self, state: SequenceState) -> SequenceState:
         """Count the faults of simulators since the last call."""
         restarts = state.restarts + self.pool.faults - self._counted
         self._counted = self.pool.faults.copy()
         return state._replace(restarts=restarts)
 
-    def _lock_step(self, state: TrainState, step: int) -> TrainState:
+    def _lock_step(self, state: SequenceState, step: int) -> SequenceState:
         updates = self.learner.updates(state)
         if step % (self.settings.r2d2.refresh or 1) == 0:
             state = state._replace(acting=state.learner.params)
@@ -145,15 +145,15 @@ class R2D2Trainer:
         state = self.collector.start_episodes(state, experience)
         return self.learner.take_in(state, updates)
 
-    def counters(self, state: TrainState) -> Counters:
+    def counters(self, state: SequenceState) -> Counters:
         """Return the counters so far."""
         return state.counters()
 
-    def forget_stats(self, state: TrainState) -> TrainState:
+    def forget_stats(self, state: SequenceState) -> SequenceState:
         """Return the state with empty statistics."""
         return state.forget_stats()
 
-    def params(self, state: TrainState | Saved) -> Any:
+    def params(self, state: SequenceState | Saved) -> Any:
         """Return the parameters of the network, `[1, ...]`."""
         return state.learner.params
 
