@@ -106,6 +106,7 @@ def test_an_environment_of_ones_own_is_trained_by_its_address(run):
     assert all(1 <= float(length) <= 30 for length in lengths)
 
 
+@pytest.mark.slow
 def test_a_gymnasium_environment_is_branched_checked_trained_and_tested(run):
     output = run("04_gymnasium_environment.py", "--steps", "160", "--tests", "4")
     assert "right leads from cell 0 to cell 1\ndown leads from cell 0 to cell 4\n" in output

@@ -806,7 +806,9 @@ def test_the_time_limit_is_for_simulators_and_not_for_compilers(tmp_path, monkey
         pytest.param(  # test_a_worker_that_hangs_is_replaced has one that sleeps
             "sleep", ["it did not answer in time", "sleeps_for_ever"], marks=pytest.mark.slow
         ),
-        ("spin", ["it did not answer in time", "spins_for_ever"]),
+        pytest.param(
+            "spin", ["it did not answer in time", "spins_for_ever"], marks=pytest.mark.slow
+        ),
         ("segfault", ["it was killed by SIGSEGV", "Segmentation fault", "reads_at_zero"]),
     ],
 )

@@ -54,9 +54,8 @@ def test_a_function_of_rows_has_the_values_and_gradients_of_its_definition(rows)
         np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
 
 
-@pytest.mark.parametrize(
-    "form", [NORMAL, *(pytest.param(form, marks=pytest.mark.slow) for form in (PLAIN, SUMS))]
-)
+@pytest.mark.slow  # whole networks of kernels take long to emulate
+@pytest.mark.parametrize("form", [NORMAL, PLAIN, SUMS])
 def test_values_and_gradients_of_a_network(form):
     network = make_network(9, 4, 3, True, form)
     rng = np.random.default_rng(0)
@@ -80,6 +79,7 @@ def test_values_and_gradients_of_a_network(form):
         np.testing.assert_allclose(a, b, atol=1e-4 * float(np.abs(b).max()))
 
 
+@pytest.mark.slow
 def test_mixed_precision_is_off_by_the_rounding_of_bfloat16():
     network = make_network(9, 4, 3, True, NORMAL)
     mixed = jax.tree.unflatten(

@@ -107,6 +107,7 @@ def test_it_is_the_search_of_mctx(scale):
     assert result.visits.sum(-1).tolist() == [BUDGET] * LANES
 
 
+@pytest.mark.slow
 def test_noise_changes_the_action_and_tests_have_none():
     env = Numbered(*tightrope(0, reward="dense", terminal=50))
     same = {scale: [searched(env, table(1), lanes(), jax.random.key(k), scale).action.tolist()
@@ -129,6 +130,7 @@ def test_masked_actions_are_neither_tried_nor_learned_nor_taken():
         np.testing.assert_allclose(result.policy.sum(-1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_masked_actions_are_not_tried_deeper_in_the_tree_either():
     env = Fenced(*tightrope(0, reward="dense", terminal=10))  # few actions are fatal: deep trees
     evaluate = evaluator(AGENT, table(0), env, GAMMA)

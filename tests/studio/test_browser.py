@@ -393,6 +393,7 @@ def test_ten_tabs_share_one_stream(browser, root, address):
         shutil.rmtree(live)
 
 
+@pytest.mark.slow
 def test_the_server_is_killed_and_restarted(page, tmp_path):
     make_run(tmp_path / "run", lines(1))
     with serving(tmp_path) as first:

@@ -208,6 +208,7 @@ def test_a_reloaded_page_follows_what_is_still_played(tab):
     expect(tab.locator(".setup .notice")).to_have_text("Cancelled.")
 
 
+@pytest.mark.slow
 def test_a_long_search_shows_its_progress_and_can_be_cancelled(tab):
     play(tab, seed=playing.ENDLESS, most=3)
     tab.keyboard.press("End")

@@ -159,6 +159,7 @@ def test_the_user_can_say_that_steps_take_a_seed(name):
     assert len(jax.tree.leaves(env)) == 1  # an object, or the array inside
 
 
+@pytest.mark.slow
 def test_what_is_said_about_chance_is_kept_and_reaches_workers(tmp_path):
     run = save_rl.train(
         HERE + "Unsaid", stochastic=True, steps=16, lanes=4, batch=4, replay=64, min_replay=8,

@@ -232,6 +232,7 @@ def test_actors_of_r2d2_explore_as_the_lanes_of_one_machine():
     assert np.concatenate(own).tolist() == epsilon_ladder(lanes).tolist()
 
 
+@pytest.mark.slow
 def test_a_run_of_r2d2_resumes_from_a_checkpoint(make_here):
     trainer = make_here(actors=2, changes=RECURRENT)
     saved = trainer.snapshot(advance(trainer, trainer.begin(), 12))
@@ -423,6 +424,7 @@ def test_an_actor_that_dies_before_it_is_ready_is_not_taken_for_the_one_before(g
     ]
 
 
+@pytest.mark.slow
 def test_ray_says_of_a_killed_actor_what_its_stand_in_says(joined):
     class Sleeper:  # sent by value: its process imports nothing of ours
         def process(self):

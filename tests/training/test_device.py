@@ -475,9 +475,8 @@ def test_every_way_to_learn_is_in_the_table():
     assert {way(AGENTS[name]) for name in BETAS} == learning
 
 
-@pytest.mark.parametrize(
-    ("agent", "kind"), [("puct", MaskedMaze), pytest.param("save", Maze, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("agent", "kind"), [("puct", MaskedMaze), ("save", Maze)])
+@pytest.mark.slow
 def test_one_program_tests_all_budgets_up_to_its_largest(agent, kind):
     envs = [maze(0, kind=kind)]
     own = program(agent, envs)

@@ -49,6 +49,7 @@ def check_updates(network, before, after, batches):
     assert_same(after.learner.params, jax.tree.map(np.asarray, params), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_updates_in_jax_environments():
     env = maze(2, ends=0.15, limit=4, kind=MaskedMaze)
     made = test_device.program("q-learning", [env], double_q=True, n_step=N, target_period=4)

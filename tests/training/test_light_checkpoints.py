@@ -29,6 +29,7 @@ def newest(out: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return json.loads((folder / "manifest.json").read_text()), arrays
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_an_empty_replay(tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "light"
     train(whole, 30)

@@ -53,7 +53,7 @@ def test_a_network_and_an_optimizer_of_ones_own_learn(tmp_path, path, monkeypatc
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("device", "dictionary"),
+        pytest.param("device", "dictionary", marks=pytest.mark.slow),
         pytest.param("device", "picture", marks=pytest.mark.slow),
         pytest.param("host", "dictionary", marks=pytest.mark.slow),
         pytest.param("host", "picture", marks=pytest.mark.slow),

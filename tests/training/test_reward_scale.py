@@ -92,7 +92,7 @@ def network(state, scale):
     [
         ("host", "save"),
         pytest.param("host", "q-learning", marks=pytest.mark.slow),
-        ("device", "save"),
+        pytest.param("device", "save", marks=pytest.mark.slow),
     ],
 )
 def test_learning_and_decisions_do_not_depend_on_the_size_of_rewards(path, agent, given, factor):

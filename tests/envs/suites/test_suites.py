@@ -22,7 +22,7 @@ from tests.envs.suites.oracles import side_by_side
         ("gymnax", "Catch-bsuite", {}),
         ("gymnax", "UmbrellaChain-bsuite", {"max_steps_in_episode": 4}),
         ("jumanji", "Game2048-v1", {}),
-        ("pgx", "2048", {}),
+        pytest.param("pgx", "2048", {}, marks=pytest.mark.slow),
     ],
 )
 def test_one_of_each_plays_as_its_suite_does(suite, id, options):
@@ -81,7 +81,14 @@ def test_which_environments_have_chance():
     assert make("gymnax/Acrobot-v1", torque_noise_max=1.0).stochastic
 
 
-@pytest.mark.parametrize("name", ["gymnax/FrozenLake-misc", "jumanji/Game2048-v1", "pgx/2048"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gymnax/FrozenLake-misc",
+        pytest.param("jumanji/Game2048-v1", marks=pytest.mark.slow),
+        "pgx/2048",
+    ],
+)
 def test_luck_comes_from_the_state_or_from_the_key(name):
     env = make(name)
 

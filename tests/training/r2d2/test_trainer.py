@@ -307,6 +307,7 @@ def test_what_a_search_found_is_replayed_in_the_units_of_the_network(space, simu
     assert np.abs(found).max() < 4  # h(20) = 3.6
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_its_episodes_and_not_the_run(tmp_path):
     """As where an emulator ends its process: its lanes begin anew and remember nothing."""
     env, said = "tests.training.pictures:DiesOnce", []
