@@ -317,7 +317,7 @@ class Counting(Lanes):
             return super().run(request, low, high)
         self._arrays["counted"][low:high] += 1, 0
         self._arrays["counted"][low:high, 1] = request.budget + 100 * request.new
-        self._arrays.value[low:high] = request.c
+        self._arrays.reward[low:high] = request.c
         return [(low, "ValueError: too many\n")] if request.rule else []
 
 

@@ -78,7 +78,7 @@ def move(pool: Pool, group: int, actions: Any) -> None:
 
 
 def all_arrays(pool: Pool) -> dict[str, np.ndarray]:
-    names = ("reward", "value", "terminated", "truncated", "mask")
+    names = ("reward", "terminated", "truncated", "mask")
     return {**{n: getattr(pool.arrays, n) for n in names}, **pool.arrays.observation}
 
 
@@ -144,7 +144,6 @@ def play_script(pools: list[Pool], book: Book, rng: random.Random, requests: int
     for number in range(1, requests + 1):
         groups = rng.sample(range(len(SIZES)), rng.randint(1, len(SIZES)))
         command = rng.choice(["step", "step", "step", "advance", "reset"])
-        discount = rng.choice([-1.0, 0.0, 0.9])
         asked: dict[int, tuple[int, int, int]] = {}
         for group in groups:
             lanes = pools[0].groups[group].lanes
@@ -158,7 +157,7 @@ def play_script(pools: list[Pool], book: Book, rng: random.Random, requests: int
                 if command == "reset":
                     pool.reset(group, lanes[actions >= 0], seeds[actions >= 0])
                 elif command == "step":
-                    pool.step(group, nodes, actions, number, seeds, discount)
+                    pool.step(group, nodes, actions, number, seeds)
                 else:
                     pool.advance(group, actions, seeds)
         if command != "reset":
@@ -259,59 +258,6 @@ def test_where_luck_counts_a_real_step_is_never_what_the_search_saw(tmp_path, wo
         pool.advance(0, np.array([2]), np.array([78]))
         pool.receive(0)
         assert diary.read_text().splitlines() == ["step 10 2 77", "step 10 2 78"]
-
-
-# Rollouts
-
-
-def countdown_value(start: int, discount: float, end: int = 0) -> float:
-    """Of standing at a number, when all are paid down to `end`."""
-    return sum(discount**i * n for i, n in enumerate(range(start, end, -1)))
-
-
-# Workers run the same code, so that one case shows that they are asked for rollouts.
-@pytest.mark.parametrize(
-    ("options", "workers"),
-    [
-        pytest.param({}, 0, id="free-0"),
-        pytest.param({"only": 2}, 0, id="masked-0"),
-        pytest.param({"cut": 3}, 0, id="cut-0"),
-        pytest.param({"only": 2}, 1, id="masked-1"),
-        pytest.param({}, 1, id="free-1", marks=pytest.mark.slow),
-        pytest.param({"cut": 3}, 1, id="cut-1", marks=pytest.mark.slow),
-    ],
-)
-def test_a_rollout_is_worth_the_discounted_rewards_up_to_the_end(workers, options):
-    with open_pool("countdown", [3], workers, **options) as pool:
-        begin(pool, np.array([9, 4, 3]))
-        for discount in (0.9, 0.0, 1.0):
-            try_out(pool, 0, [2, 2, 2], seeds=np.arange(3, dtype=np.uint64), discount=discount)
-            end = 2 if "cut" in options else 0
-            expected = [countdown_value(8, discount, end), countdown_value(3, discount, end)]
-            expected.append(0.0 if "cut" in options else countdown_value(2, discount))
-            np.testing.assert_allclose(pool.arrays.value, expected, rtol=1e-12)
-        assert pool.arrays.truncated.tolist() == [False, False, "cut" in options]
-        pool.arrays.value[:] = -1
-        try_out(pool, 0, [2, 2, 2])
-        assert pool.arrays.value.tolist() == [-1, -1, -1]  # nobody asked for rollouts
-
-
-def test_a_rollout_that_would_never_end_is_cut():
-    with open_pool("countdown", [1], 0, never=True) as pool:
-        begin(pool)
-        try_out(pool, 0, [0], seeds=np.zeros(1, np.uint64), discount=1.0)
-        assert pool.arrays.value[0] == 1000
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_rollout_that_meets_a_reward_that_is_no_number_is_a_fault(workers):
-    said: list[str] = []
-    with open_pool("countdown", [3], workers, said.append, flaw=5) as pool:
-        begin(pool, np.array([9, 4, 3]))
-        try_out(pool, 0, [0, 0, 0], seeds=np.zeros(3, np.uint64), discount=0.9)
-        assert pool.lost.tolist() == [True, False, False]
-        assert len(said) == 1
-        np.testing.assert_allclose(pool.arrays.value[1], countdown_value(3, 0.9))
 
 
 # Faults of one lane
@@ -465,7 +411,7 @@ def test_lanes_of_another_kind_know_other_requests_and_share_other_arrays(worker
             pool.send(Request(Counting.COUNT, 0, new=number, budget=7, c=0.25))
             pool.receive(0)
         np.testing.assert_array_equal(counted, [[2, 507]] * 4 + [[0, 0]] * 2)
-        assert pool.arrays.value.tolist() == [0.25] * 4 + [0.0] * 2
+        assert pool.arrays.reward.tolist() == [0.25] * 4 + [0.0] * 2
         move(pool, 0, [GO] * 4)
         for lane in range(4):
             assert_lane(pool, lane, lane, 1)

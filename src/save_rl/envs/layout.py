@@ -162,7 +162,7 @@ class Arrays:
     node, action, seed: a request for a step from a node, the seed for chance; action -1 requests
     nothing. calls: steps and resets that a lane has made so far, which shows that its process does
     not hang. wanted: the level of a new episode, see `exactly`. reward, terminated, truncated,
-    value, observation, mask: the reply. level, kind, solved: the kind of episode and whether its
+    observation, mask: the reply. level, kind, solved: the kind of episode and whether its
     task is solved, for simulators that report it. saved: states as bytes, to save or to load.
     `arrays["name"]` is one of the further fields `extra`.
     """
@@ -172,8 +172,7 @@ class Arrays:
             ("calls", "<i8", ()),
             ("node", "<i4", ()), ("action", "<i4", ()), ("seed", "<u8", ()), ("wanted", "<i4", ()),
             ("level", "<i4", ()), ("kind", "<i8", ()), ("reward", "<f8", ()),
-            ("value", "<f8", ()), ("terminated", "|b1", ()), ("truncated", "|b1", ()),
-            ("solved", "|b1", ()),
+            ("terminated", "|b1", ()), ("truncated", "|b1", ()), ("solved", "|b1", ()),
             ("mask", "|b1", (layout.num_actions if layout.masked else 0,)),
             ("saved", "|u1", (layout.saved,)),
             *((f"see {name}", kind, shape) for name, kind, shape in layout.observation),
@@ -193,8 +192,7 @@ class Arrays:
         self.calls = self._by_name["calls"]
         self.node, self.action, self.seed = (self._by_name[n] for n in ("node", "action", "seed"))
         self.wanted, self.level, self.kind = (self._by_name[n] for n in ("wanted", "level", "kind"))
-        self.reward, self.value = self._by_name["reward"], self._by_name["value"]
-        self.terminated = self._by_name["terminated"]
+        self.reward, self.terminated = self._by_name["reward"], self._by_name["terminated"]
         self.truncated, self.solved = self._by_name["truncated"], self._by_name["solved"]
         self.mask, self.saved = self._by_name["mask"], self._by_name["saved"]
         self.observation = {name: self._by_name[f"see {name}"] for name, _, _ in layout.observation}

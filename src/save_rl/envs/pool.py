@@ -281,16 +281,15 @@ class Pool:
 
     def step(
         self, group: int, nodes: np.ndarray, actions: np.ndarray, new: int,
-        seeds: np.ndarray | None = None, discount: float = -1.0,
+        seeds: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        """Send steps from nodes, `[lanes of the group]` each; rollouts follow if `discount` is not
-        negative."""
+        """Send steps from nodes, `[lanes of the group]` each."""
         low, high = self.groups[group]
         self.arrays.node[low:high] = nodes
         self.arrays.action[low:high] = actions
         if seeds is not None:
             self.arrays.seed[low:high] = seeds
-        self.send(Request(STEP, group, new, discount, rollout=int(discount >= 0)))
+        self.send(Request(STEP, group, new))
 
     def advance(self, group: int, actions: np.ndarray, luck: np.ndarray | None = None) -> None:
         """Send real steps `[lanes of the group]`; -1 leaves a lane where it is.

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from save_rl.envs.chance import MOST_LUCK, is_stochastic
 from save_rl.envs.layout import ALONE, Arrays, Layout, allowed_actions, is_beyond
 from save_rl.errors import InputError
 from save_rl.processes import die_with
@@ -36,7 +35,6 @@ REPLY = struct.Struct("<ii")  # group, bytes of JSON that follow: faults as [[la
 MADE, COMPILED = -1, -2  # the first words of a new worker, in place of a group
 _REQUEST = struct.Struct("<iiidiiiid")
 ANY_LEVEL = -1  # requests an episode of the level that the simulator draws
-ROLLOUT_LIMIT = 1000  # steps of a random rollout in an environment that never ends
 _FLOAT32 = np.finfo(np.float32)
 
 
@@ -48,8 +46,8 @@ def exactly(level: int) -> int:
 class Request(NamedTuple):
     """A request for the lanes of a group; what else it needs is in `Arrays`.
 
-    new: node number of the states that STEP makes. discount, rollout: STEP also returns the
-    discounted return of a random rollout. budget, rule, space, c: of a search.
+    new: node number of the states that STEP makes. The others are of a search; rollout: whether
+    random rollouts evaluate its states.
     """
 
     command: int
@@ -152,10 +150,6 @@ class Lanes:
         state, reward, terminated, truncated = self._try(lane, node, action, request.new, seed)
         if not terminated:
             self._show(lane, state)
-            if request.rollout:
-                self._arrays.value[lane] = self._value(
-                    lane, state, truncated, request.discount, seed
-                )
         return reward, terminated, truncated
 
     def _try(self, lane: int, node: int, action: int, new: int, seed: int) -> Any:
@@ -167,14 +161,6 @@ class Lanes:
         if node == 0 and not self._layout.stochastic:
             self._tried[lane][action] = result
         return state, reward, terminated, truncated
-
-    def _value(self, lane: int, state: State, truncated: bool, discount: float, seed: int) -> float:
-        """Return the return of a random rollout, whose luck is not that of the step."""
-        rng = np.random.default_rng((seed, 1))
-        value = rollout(self._simulators[lane], state, truncated, discount, rng)
-        if not abs(value) <= _FLOAT32.max:
-            raise ValueError("step returned a reward that is not finite in a rollout.")
-        return value
 
     def _advance(self, lane: int, node: int, action: int, request: Request) -> Any:
         """Make a real step; reuse the result if the search has made the same step.
@@ -252,27 +238,6 @@ def nonsense(replies: list[tuple[str, np.ndarray]], rows: Any) -> list[tuple[int
         text = f"ValueError: {what} that is not finite in float32.\n"
         found = dict.fromkeys(np.flatnonzero(wrong).tolist(), text) | found
     return sorted(found.items())
-
-
-def rollout(
-    simulator: Any, state: State, over: bool, discount: float, rng: np.random.Generator
-) -> float:
-    """Return the discounted return of random actions from a state to the end of its episode."""
-    total, weight, mask = 0.0, 1.0, getattr(simulator, "action_mask", None)
-    stochastic = is_stochastic(simulator)
-    for _ in range(ROLLOUT_LIMIT):
-        if over:
-            break
-        if mask is None:
-            action = int(rng.integers(simulator.num_actions))
-        else:
-            action = int(rng.choice(np.flatnonzero(mask(state))))
-        luck = (int(rng.integers(MOST_LUCK)),) if stochastic else ()
-        state, reward, terminated, truncated = simulator.step(state, action, *luck)
-        total += weight * reward
-        weight *= discount
-        over = terminated or truncated
-    return total
 
 
 def main(requests: int, replies: int, memory: int, crash: int, parent: int, task: str) -> None:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from save_rl.envs.chance import lucky_step
-from save_rl.envs.worker import ROLLOUT_LIMIT
+from save_rl.search.rollouts import ROLLOUT_LIMIT
 from save_rl.types import Array, Simulator
 
 

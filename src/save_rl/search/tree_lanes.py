@@ -17,6 +17,7 @@ from save_rl.envs.pool import Pool
 from save_rl.envs.worker import REWARD, Lanes, Request, Window, nonsense
 from save_rl.search import host
 from save_rl.search.foresight import LANE, LUCK, SEAT, Seats
+from save_rl.search.rollouts import rollout
 from save_rl.search.rules import Rule, Space
 from save_rl.search.slots import Slots
 from save_rl.search.trees import Trees
@@ -33,20 +34,20 @@ def fields(layout: Layout, slots: int, seats: int) -> tuple[Field, ...]:
     for new states per lane.
 
     searched: the lane takes part. searching: it is not done. steps: states that its search used.
-    ties: seeds its tie-breaking. scale: divides its rewards. allowed, prior, choice, valid, more:
-    mask as bits, and slots, of the current state. q_values, visits, root: slots of the root after
-    the search. The others are of the seats: asked: the state is to be evaluated. serial, parent:
-    numbers of the state and of the one before it.
+    ties: seeds its tie-breaking. scale: divides its rewards. allowed, prior, choice, valid, more,
+    value: mask as bits, slots and value of the current state. q_values, visits, root: slots of the
+    root after the search. The others are of the seats: asked: the state is to be evaluated. serial,
+    parent: numbers of the state and of the one before it.
     """
     chosen = slots if slots < layout.num_actions else 0
     bits = -(-layout.num_actions // 8) if layout.masked else 0
     evaluated = (
         ("allowed", "|u1", (bits,)), ("prior", "<f4", (slots,)), ("choice", "<i4", (chosen,)),
-        ("valid", "<i4", ()), ("more", "<i4", ()),
+        ("valid", "<i4", ()), ("more", "<i4", ()), ("value", "<f8", ()),
     )  # fmt: skip
     of_seats = (
         ("asked", "|b1", ()), ("serial", "<i4", ()), ("parent", "<i4", ()), ("reward", "<f8", ()),
-        ("terminated", "|b1", ()), ("value", "<f8", ()), *evaluated,
+        ("terminated", "|b1", ()), *evaluated,
         *((f"see {name}", kind, shape) for name, kind, shape in layout.observation),
     )  # fmt: skip
     return (
@@ -236,7 +237,9 @@ class TreeLanes(Lanes):
                 if not over:
                     window.show(self._simulators[lane], state, row)
                     if request.rollout:
-                        value = self._value(lane, state, truncated, request.discount, seed)
+                        value = rollout(
+                            self._simulators[lane], state, truncated, request.discount, seed
+                        )
             except (Exception, SystemExit):
                 failed[i] = traceback.format_exc()
                 continue
