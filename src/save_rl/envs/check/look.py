@@ -28,6 +28,7 @@ from save_rl.processes import ONE_THREAD, die_with, end_group, ending, start_pyt
 _CHECK = 2.0  # approximate seconds of the check
 _EPISODES, _STEPS, _SECONDS = 8, 100, 30.0  # random episodes, most steps of one, and of all
 _DISCOUNT = 0.95  # of the returns that are looked at
+_LARGEST = float(np.finfo(np.float32).max)  # reward that training takes
 _START = EARLY.format(2) + (
     "from save_rl.envs.check.look import main; main(*map(int, sys.argv[1:4]), sys.argv[4])"
 )
@@ -81,27 +82,39 @@ def look(env: str, options: dict[str, Any], seed: int = 0, *, check: bool = True
 def _measured(probe: Probe, seed: int) -> Look:
     """Play random episodes; the same ones for the same seed, unless a simulator is very slow.
 
-    Raises Wrong for a simulator whose episodes can't begin; a step that fails ends its episode.
+    What fails costs its episode, as in training; raises Wrong if no episode can begin.
     """
     over, rewards, features, vector = [], [], 0, False
+    failed: Wrong | None = None
     probe.end = time.monotonic() + _SECONDS
     for number in probe.in_time(range(seed, seed + _EPISODES), 1):
         probe.rng = np.random.default_rng([number, 1])  # not the generator of the simulator
-        state, seen = probe.reset(number)
+        try:
+            state, seen = probe.reset(number)
+        except Wrong as wrong:
+            failed = wrong
+            continue
         shown = {name: x for name, x in seen.items() if name.startswith("observation")}
         features = sum(x.size for x in shown.values())
         vector = [x.ndim for x in shown.values()] == [1] and "observation" in shown
         rewards.append([])
         for step in probe.in_time(range(_STEPS), 1):
-            (action,) = probe.choose(seen)
-            try:
-                state, seen = probe.step(state, action, Place(number, step + 1))
-            except Wrong:  # as in training, where it costs the episode
+            actions = probe.choose(seen)
+            if not actions:  # a mask that allows nothing
                 break
-            rewards[-1].append(float(seen["reward"]))
+            try:
+                state, seen = probe.step(state, actions[0], Place(number, step + 1))
+            except Wrong:
+                break
+            reward = float(seen["reward"])
+            if not abs(reward) <= _LARGEST:
+                break
+            rewards[-1].append(reward)
             if seen["terminated"] or seen["truncated"]:
                 break
         over.append(bool(seen.get("terminated") or seen.get("truncated")))
+    if failed is not None and not rewards:
+        raise failed
     return Look(
         num_actions=int(probe.simulator.num_actions),
         features=features,
