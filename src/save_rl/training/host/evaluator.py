@@ -32,7 +32,7 @@ from save_rl.training.learner import Learning
 from save_rl.types import Array
 
 SMALLEST_BATCH = 8  # products of few rows round otherwise
-# A call for a GPU takes the main thread 2 ms, however few states it is for.
+# A call for a GPU takes the main thread 2 to 3 ms, however few states it is for.
 _FEW = 2  # most small batches to make rather than a large one that is not full
 _MOST = 4096  # states of all seeds in a batch: they keep a GPU busy, and more need more memory
 _AT_ONCE = 4  # states per lane in the largest batch on a CPU
